@@ -1,0 +1,87 @@
+"""The safe cone of output directions, its polar, and the projection that makes a direction safe."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from tpkd.geometry.inputs import check_single
+from tpkd.geometry.split import drop_target, target_entry
+
+
+def in_safe_cone(
+    direction: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"], *, tolerance: float = 0.0
+) -> Bool[Tensor, "*batch"]:
+    """Whether subtracting the direction lowers no margin: x_j >= x_y for every incorrect class.
+
+    Paper: section 5.1, the cone K_y.
+
+    Example:
+        >>> in_safe_cone(torch.tensor([[-1.0, 0.0, 1.0], [1.0, 0.0, -1.0]]), torch.tensor([0, 0]))
+        tensor([ True, False])
+    """
+    x, labels = check_single("direction", direction, labels)
+    return (drop_target(x, labels) >= target_entry(x, labels).unsqueeze(-1) - tolerance).all(-1)
+
+
+def in_polar_cone(
+    direction: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"], *, tolerance: float = 1e-12
+) -> Bool[Tensor, "*batch"]:
+    """Whether the direction has no part that the safe cone could keep: x_j <= 0 off the label and coordinates sum to 0.
+
+    Paper: appendix A.5, the polar cone; its members project to zero. `tolerance` is relative to the largest entry.
+
+    Example:
+        >>> in_polar_cone(torch.tensor([[1.0, -0.25, -0.75]]), torch.tensor([0]))
+        tensor([True])
+    """
+    x, labels = check_single("direction", direction, labels)
+    slack = tolerance * x.abs().amax(-1)
+    return (drop_target(x, labels) <= slack.unsqueeze(-1)).all(-1) & (x.sum(-1).abs() <= x.shape[-1] * slack)
+
+
+def in_conditional_plane(
+    direction: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"], *, tolerance: float = 1e-12
+) -> Bool[Tensor, "*batch"]:
+    """Whether the direction only changes relations among incorrect classes: x_y = 0 and coordinates sum to 0.
+
+    Paper: section 5.1, the plane L_y; it meets the safe cone in zero only. `tolerance` is relative to the largest entry.
+
+    Example:
+        >>> in_conditional_plane(torch.tensor([[0.0, 1.0, -1.0]]), torch.tensor([0]))
+        tensor([True])
+    """
+    x, labels = check_single("direction", direction, labels)
+    slack = tolerance * x.abs().amax(-1)
+    return (target_entry(x, labels).abs() <= slack) & (x.sum(-1).abs() <= x.shape[-1] * slack)
+
+
+def safe_threshold(target: Float[Tensor, "*batch"], others: Float[Tensor, "*batch K-1"]) -> Float[Tensor, "*batch"]:
+    """The projected target coordinate zeta: the least mean of the target with its k smallest other coordinates.
+
+    Paper: appendix B.1. Sorting is the reference algorithm, O(K log K) an example.
+
+    Example:
+        >>> safe_threshold(torch.tensor([0.0]), torch.tensor([[-0.10, -0.02, 0.12]]))
+        tensor([-0.0500])
+    """
+    ascending = others.sort(-1).values
+    sums = torch.cat([target.unsqueeze(-1), ascending], dim=-1).cumsum(-1)
+    counts = torch.arange(1, sums.shape[-1] + 1, dtype=sums.dtype, device=sums.device)
+    return (sums / counts).amin(-1)
+
+
+def project_safe_cone(direction: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch K"]:
+    """The nearest direction that lowers no margin.
+
+    Paper: eq:closedproj, argmin_{x in K_y} ||x - direction||, for any direction (the label coordinate need not be 0).
+
+    Shapes: direction `(*batch, K)`, labels `(*batch)`; returns `(*batch, K)` in float32 or wider. The order
+    x_j >= x_y holds bitwise.
+
+    Example:
+        >>> project_safe_cone(torch.tensor([[0.0, -0.10, -0.02, 0.12]]), torch.tensor([0]))
+        tensor([[-0.0500, -0.0500, -0.0200,  0.1200]])
+    """
+    x, labels = check_single("direction", direction, labels)
+    zeta = safe_threshold(target_entry(x, labels), drop_target(x, labels)).unsqueeze(-1)
+    return x.maximum(zeta).scatter(-1, labels.unsqueeze(-1), zeta)

@@ -1,0 +1,104 @@
+"""The paper's constants of the number of classes, and the step sizes its descent statements allow."""
+
+import math
+
+POTENTIAL_LABEL_WEIGHT = 4.0
+"""Weight of the label loss in the joint potential Phi = 4 L_CE + L_cond (section 5.3)."""
+
+OUTPUT_STEP_LIMIT = 4 / 5
+"""Largest output step for which eq:descentcertificate descends."""
+
+CE_STEP_LIMIT = 1 / 20
+"""Largest output step for which cross-entropy's uniform conditional limit is stated (appendix C.3)."""
+
+
+def retention_bound(num_classes: int) -> float:
+    """The least share of first-order conditional descent that the safe direction keeps; above one half.
+
+    Paper: section 5.2, gamma_K = K / (2 (K - 1)), tight.
+
+    Example:
+        >>> round(retention_bound(100), 4)
+        0.5051
+    """
+    _check_num_classes(num_classes)
+    return num_classes / (2 * (num_classes - 1))
+
+
+def alignment_bound(num_classes: int) -> float:
+    """The least cosine between the teacher's conditional signal and what the safe direction keeps of it.
+
+    Paper: eq:relation-angle, c_K = 2 sqrt(gamma_K) / (1 + gamma_K), never below 2 sqrt(2) / 3.
+
+    Example:
+        >>> round(alignment_bound(100), 4)
+        0.9444
+    """
+    gamma = retention_bound(num_classes)
+    return 2 * math.sqrt(gamma) / (1 + gamma)
+
+
+def joint_distortion_limit(num_classes: int) -> float:
+    """How unevenly a network may stretch the joint signals before descent of Phi is no longer certain.
+
+    Paper: section 5.4, kappa_Phi = (1 + sqrt(gamma_K)) / (1 - sqrt(gamma_K)).
+
+    Example:
+        >>> round(joint_distortion_limit(100), 6)
+        5.912499
+    """
+    root = math.sqrt(retention_bound(num_classes))
+    return (1 + root) / (1 - root)
+
+
+def conditional_distortion_limit(num_classes: int) -> float:
+    """How unevenly a network may stretch the conditional signals before their gain is no longer certain.
+
+    Paper: eq:conditional-kernel-condition, kappa_c = kappa_Phi ** 2 = (1 + c_K) / (1 - c_K).
+
+    Example:
+        >>> round(conditional_distortion_limit(100), 6)
+        34.95765
+    """
+    return joint_distortion_limit(num_classes) ** 2
+
+
+def coefficient_constant(label_weight: float, beta: float, num_classes: int) -> float:
+    """The descent constant of h + beta d on label_weight * L_CE + L_cond; positive where joint learning is certain.
+
+    Paper: eq:general-coefficient-condition, 4 w beta gamma_K > 1 exactly when this
+    c_{w,beta} = (w + beta gamma_K - sqrt((w - beta gamma_K)^2 + 1)) / 2 is positive.
+
+    Example:
+        >>> coefficient_constant(4.0, 0.5, 3) > 0, coefficient_constant(0.5, 0.5, 3) > 0
+        (True, False)
+    """
+    if label_weight <= 0 or beta <= 0:
+        raise ValueError(f"label_weight and beta: expected positive numbers, got {label_weight} and {beta}")
+    scaled = beta * retention_bound(num_classes)
+    # (a - b) = (a^2 - b^2) / (a + b): the printed difference cancels for large weights.
+    root = math.hypot(label_weight - scaled, 1.0)
+    return (4 * label_weight * scaled - 1) / (2 * (label_weight + scaled + root))
+
+
+def general_step_limit(label_weight: float, beta: float, num_classes: int) -> float:
+    """The largest output step for which h + beta d descends on label_weight * L_CE + L_cond.
+
+    Paper: eq:general-coefficient-step, c_{w,beta} / ((w + 1) max(1, beta^2)).
+
+    Example:
+        >>> 0 < general_step_limit(4.0, 0.5, 100) < 1
+        True
+    """
+    constant = coefficient_constant(label_weight, beta, num_classes)
+    if constant <= 0:
+        raise ValueError(
+            f"label_weight={label_weight}, beta={beta}: expected 4 * label_weight * beta * gamma_K > 1 "
+            f"for {num_classes} classes, got {4 * label_weight * beta * retention_bound(num_classes):g}"
+        )
+    return constant / ((label_weight + 1) * max(1.0, beta**2))
+
+
+def _check_num_classes(num_classes: int) -> None:
+    if num_classes < 3:
+        raise ValueError(f"num_classes: expected at least 3, got {num_classes}")

@@ -1,0 +1,96 @@
+"""What enters the geometry: one check of metadata and labels, one choice of the dtype to compute in."""
+
+import torch
+from torch import Tensor
+
+TPKD_NEEDS_THREE_CLASSES = (
+    "with two classes there is a single incorrect class, so its conditional distribution is the constant 1 and a "
+    "teacher has no conditional knowledge to pass on: use cross-entropy, or at least three classes"
+)
+
+
+def computation_dtype(*tensors: Tensor) -> torch.dtype:
+    """The dtype to compute in: the widest of the inputs, and never below float32."""
+    dtype = torch.float32
+    for tensor in tensors:
+        dtype = torch.promote_types(dtype, tensor.dtype)
+    return dtype
+
+
+def can_read_values(tensor: Tensor) -> bool:
+    """Whether looking at values is free: an accelerator would stall, a compiled graph would break."""
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def check_logits(name: str, logits: Tensor, *, class_axis: int = -1, min_classes: int = 3) -> None:
+    """Refuse logits that are not a floating tensor with enough classes."""
+    if not isinstance(logits, Tensor):
+        raise ValueError(f"{name}: expected a torch.Tensor of logits, got {type(logits).__name__}")
+    if not logits.is_floating_point():
+        raise ValueError(f"{name}: expected floating-point logits, got {logits.dtype}")
+    if logits.ndim == 0:
+        raise ValueError(f"{name}: expected at least one axis of classes, got a scalar")
+    num_classes = logits.shape[class_axis]
+    if num_classes < min_classes:
+        reason = f"; {TPKD_NEEDS_THREE_CLASSES}" if min_classes == 3 else ""
+        raise ValueError(f"{name}: expected at least {min_classes} classes, got {num_classes}{reason}")
+
+
+def check_same_shape(student_logits: Tensor, logits: Tensor, name: str = "teacher_logits") -> None:
+    """Refuse a companion whose classes or positions are not the student's."""
+    if student_logits.shape != logits.shape:
+        raise ValueError(
+            f"{name}: expected the shape of student_logits {tuple(student_logits.shape)}, got {tuple(logits.shape)}"
+        )
+
+
+def check_labels(
+    labels: Tensor, expected_shape: torch.Size, num_classes: int, *, ignore_index: int | None = None
+) -> None:
+    """Refuse labels that are not class indices of the expected shape."""
+    if not isinstance(labels, Tensor):
+        raise ValueError(f"labels: expected a torch.Tensor of class indices, got {type(labels).__name__}")
+    if labels.is_floating_point() or labels.is_complex():
+        raise ValueError(
+            f"labels: expected integer class indices of shape {tuple(expected_shape)}, got {labels.dtype} of shape "
+            f"{tuple(labels.shape)}; soft labels have no single correct class to protect: pass labels.argmax over the "
+            "class axis, or for mixup the weighted sum of the losses of its two hard label sets"
+        )
+    if labels.dtype == torch.bool:
+        raise ValueError(
+            "labels: expected integer class indices, got torch.bool; pass labels.long() if 0/1 are classes"
+        )
+    if labels.shape != expected_shape:
+        raise ValueError(f"labels: expected shape {tuple(expected_shape)}, got {tuple(labels.shape)}")
+    if can_read_values(labels):
+        _check_label_range(labels, num_classes, ignore_index)
+
+
+def _check_label_range(labels: Tensor, num_classes: int, ignore_index: int | None) -> None:
+    outside = (labels < 0) | (labels >= num_classes)
+    if ignore_index is not None:
+        outside = outside & (labels != ignore_index)
+    if outside.any():
+        position = tuple(outside.nonzero()[0].tolist())
+        ignored = "" if ignore_index is None else f" or ignore_index={ignore_index}"
+        raise ValueError(
+            f"labels: expected class indices from 0 to {num_classes - 1}{ignored}, "
+            f"got {labels[position].item()} at position {position}"
+        )
+
+
+def check_pair(student_logits: Tensor, teacher_logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Check a student, its teacher and the labels, classes last; return them in the dtype to compute in."""
+    check_logits("student_logits", student_logits)
+    check_logits("teacher_logits", teacher_logits)
+    check_same_shape(student_logits, teacher_logits)
+    check_labels(labels, student_logits.shape[:-1], student_logits.shape[-1])
+    dtype = computation_dtype(student_logits, teacher_logits)
+    return student_logits.to(dtype), teacher_logits.detach().to(dtype), labels.long()
+
+
+def check_single(name: str, values: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Check one class-wide tensor and its labels; return them in the dtype to compute in."""
+    check_logits(name, values)
+    check_labels(labels, values.shape[:-1], values.shape[-1])
+    return values.to(computation_dtype(values)), labels.long()

@@ -1,0 +1,102 @@
+"""What a training loop and an objective say to each other: a batch goes in, named losses come out."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """Everything an objective may ask for; a loop fills in what `Objective.needs` names and leaves the rest out."""
+
+    student_logits: Tensor
+    """`(N, K)` or `(N, K, d1, ...)`, attached to the student's graph."""
+    labels: Tensor | None = None
+    """Integer classes, the shape of the logits without `K`."""
+    teacher_logits: Tensor | None = None
+    initial_logits: Tensor | None = None
+    """Logits of the frozen copy of the student at initialisation, on the same inputs."""
+    features: Tensor | None = None
+    """Penultimate features `(N, D)` of the student, attached to its graph: a second head stands on them."""
+    layer_features: Sequence[Tensor] | None = None
+    """Pooled features `(N, D_s)` of chosen student layers, attached to its graph."""
+    teacher_layer_features: Sequence[Tensor] | None = None
+    """Pooled features `(N, D_t)` of the matching teacher layers."""
+    epoch: int | None = None
+    """1-based, counted from samples consumed."""
+    num_epochs: int | None = None
+    num_items: int | Tensor | None = None
+    """Valid positions of the whole effective batch, over all micro-batches and processes."""
+
+
+BATCH_NEEDS = frozenset(field.name for field in fields(Batch)) - {"student_logits", "num_items"}
+LOOP_NEEDS = frozenset({"objective_gradients", "post_step"})
+"""What a loop does rather than holds: one gradient for each loss, and a second evaluation of the batch after the step."""
+
+
+class Objective(ABC):
+    """One method of learning from labels and a teacher; a loop serves all of them without knowing any.
+
+    A loop backpropagates the sum of `losses(batch)`. Where `needs` names `"objective_gradients"` it takes the gradient of
+    each loss on its own, summed over the micro-batches of the effective batch and flattened over all parameters, and
+    steps along `combine(gradients)`. Where `needs` names `"post_step"` it evaluates the same effective batch once more
+    after the step, without gradients, and calls `after_step`.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    source: ClassVar[str]
+    reconstruction: ClassVar[str] = ""
+    """What no public source fixes and we had to choose; empty where nothing is."""
+
+    @property
+    @abstractmethod
+    def needs(self) -> frozenset[str]:
+        """Names of `Batch` fields, and of what the loop must do, that this objective cannot work without."""
+
+    @property
+    def separable(self) -> bool:
+        """Whether the loss is a sum over samples, so that micro-batches and processes accumulate exactly."""
+        return True
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        """The losses of this batch by name, each a scalar with its own weight applied."""
+        missing = [name for name in sorted(self.needs & BATCH_NEEDS) if getattr(batch, name) is None]
+        if missing:
+            raise ValueError(f"batch: objective {self.name!r} needs {', '.join(missing)}, got None")
+        return self._losses(batch)
+
+    @abstractmethod
+    def _losses(self, batch: Batch) -> dict[str, Tensor]: ...
+
+    def combine(self, gradients: Mapping[str, Tensor], values: Mapping[str, Tensor] | None = None) -> Tensor:
+        """One parameter gradient from the flattened gradient of each loss.
+
+        `values` are the losses of the whole effective batch (summed over micro-batches and processes); left out, they are
+        those seen by `losses` since the last call.
+        """
+        return torch.stack(list(gradients.values())).sum(0)
+
+    def after_step(self, batch: Batch) -> None:  # noqa: B027 (an objective without such a need has nothing to do)
+        """See the effective batch evaluated again after the optimiser step."""
+
+    def modules(self) -> dict[str, nn.Module]:
+        """Networks of the objective's own, to be optimised and saved beside the student."""
+        return {}
+
+    def metrics(self, batch: Batch) -> dict[str, Tensor]:
+        """Numbers worth a log line that are not losses."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run must get back, tensors and plain numbers only."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state_dict` gave."""
+        if state:
+            raise ValueError(f"state: objective {self.name!r} has none, got {', '.join(sorted(state))}")

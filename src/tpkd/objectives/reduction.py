@@ -1,0 +1,127 @@
+"""Shapes, masks and reductions of every loss, once: what `torch.nn.functional.cross_entropy` takes comes in, rows go on."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from tpkd.geometry.inputs import check_labels, check_logits, check_same_shape, computation_dtype
+
+Reduction = Literal["mean", "sum", "none"]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The positions of a batch as rows; an ignored position holds zeros and label 0, so that nothing it held can leak."""
+
+    student: Float[Tensor, "rows K"]
+    others: tuple[Float[Tensor, "rows K"], ...]
+    """Detached companions of the student: the teacher, a frozen initial student."""
+    labels: Int[Tensor, "rows"]
+    valid: Bool[Tensor, "rows"]
+    position_shape: torch.Size
+    """The shape of the labels, to which per-position losses return."""
+
+
+def as_rows(
+    student_logits: Float[Tensor, "..."],
+    others: dict[str, Float[Tensor, "..."]],
+    labels: Int[Tensor, "..."] | None,
+    *,
+    ignore_index: int,
+    min_classes: int = 2,
+) -> Rows:
+    """Check logits `(K,)`, `(N, K)` or `(N, K, d1, ...)` with labels of the same shape without `K`, and flatten them.
+
+    Ignored positions are replaced before any arithmetic: their NaNs reach neither the value nor the gradient.
+    Without labels every position is valid.
+    """
+    class_axis = 0 if student_logits.ndim == 1 else 1
+    check_logits("student_logits", student_logits, class_axis=class_axis, min_classes=min_classes)
+    for name, logits in others.items():
+        check_logits(name, logits, class_axis=class_axis, min_classes=min_classes)
+        check_same_shape(student_logits, logits, name)
+    num_classes = student_logits.shape[class_axis]
+    position_shape = torch.Size(n for axis, n in enumerate(student_logits.shape) if axis != class_axis)
+    if labels is None:
+        labels = torch.zeros(position_shape, dtype=torch.long, device=student_logits.device)
+        valid = torch.ones_like(labels, dtype=torch.bool).reshape(-1)
+    else:
+        check_labels(labels, position_shape, num_classes, ignore_index=ignore_index)
+        valid = (labels != ignore_index).reshape(-1)
+    dtype = computation_dtype(student_logits, *others.values())
+
+    def rows(logits: Tensor) -> Tensor:
+        flat = logits.to(dtype).movedim(class_axis, -1).reshape(-1, num_classes)
+        return torch.where(valid.unsqueeze(-1), flat, 0.0)
+
+    safe_labels = torch.where(valid, labels.reshape(-1), 0).long()
+    companions = tuple(rows(logits.detach()) for logits in others.values())
+    return Rows(rows(student_logits), companions, safe_labels, valid, position_shape)
+
+
+def reduce_rows(
+    losses: Float[Tensor, "rows"], rows: Rows, *, reduction: str, num_items: int | Tensor | None
+) -> Float[Tensor, "*positions"]:
+    """Zero what is ignored and reduce over valid positions.
+
+    `"mean"` divides by `num_items`, the count of valid positions over the whole effective batch, or by this call's own
+    count. With nothing valid the result is a zero that keeps the graph.
+    """
+    check_reduction(reduction, num_items)
+    losses = torch.where(rows.valid, losses, 0.0)
+    if reduction == "none":
+        return losses.reshape(rows.position_shape)
+    total = losses.sum()
+    if reduction == "sum":
+        return total
+    if num_items is None:
+        num_items = rows.valid.sum()
+    return total / (num_items.clamp(min=1) if isinstance(num_items, Tensor) else max(num_items, 1))
+
+
+def check_reduction(reduction: str, num_items: int | Tensor | None) -> None:
+    """Refuse an unknown reduction, and a count where no mean is taken."""
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"reduction: expected 'mean', 'sum' or 'none', got {reduction!r}")
+    if num_items is None:
+        return
+    if reduction != "mean":
+        raise ValueError(f"num_items: expected None with reduction={reduction!r}; it is the denominator of 'mean' only")
+    if isinstance(num_items, Tensor):
+        if num_items.numel() != 1:
+            raise ValueError(f"num_items: expected one count, got a tensor of shape {tuple(num_items.shape)}")
+    elif num_items < 0:
+        raise ValueError(f"num_items: expected a count of valid positions, got {num_items}")
+
+
+def rowwise_loss(
+    row_loss: Callable[[Rows], Float[Tensor, "rows"]],
+    student_logits: Float[Tensor, "..."],
+    others: dict[str, Float[Tensor, "..."]],
+    labels: Int[Tensor, "..."] | None,
+    *,
+    ignore_index: int,
+    reduction: str,
+    num_items: int | Tensor | None,
+    min_classes: int = 2,
+) -> Float[Tensor, "..."]:
+    """A loss from its per-row formula: check, flatten, mask, compute, reduce."""
+    check_reduction(reduction, num_items)
+    rows = as_rows(student_logits, others, labels, ignore_index=ignore_index, min_classes=min_classes)
+    return reduce_rows(row_loss(rows), rows, reduction=reduction, num_items=num_items)
+
+
+def check_temperature(temperature: float) -> None:
+    """Refuse a temperature that is not positive and finite."""
+    if not 0 < temperature < float("inf"):
+        raise ValueError(f"temperature: expected a positive finite number, got {temperature}")
+
+
+def check_weight(name: str, weight: float) -> None:
+    """Refuse a weight that is negative or not finite."""
+    if not 0 <= weight < float("inf"):
+        raise ValueError(f"{name}: expected a nonnegative finite weight, got {weight}")
