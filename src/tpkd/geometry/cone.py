@@ -44,7 +44,8 @@ def in_conditional_plane(
 ) -> Bool[Tensor, "*batch"]:
     """Whether the direction only changes relations among incorrect classes: x_y = 0 and coordinates sum to 0.
 
-    Paper: section 5.1, the plane L_y; it meets the safe cone in zero only. `tolerance` is relative to the largest entry.
+    Paper: section 5.1, the plane L_y; it meets the safe cone in zero only. `tolerance` is relative to
+    the largest entry.
 
     Example:
         >>> in_conditional_plane(torch.tensor([[0.0, 1.0, -1.0]]), torch.tensor([0]))

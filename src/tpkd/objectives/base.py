@@ -35,16 +35,16 @@ class Batch:
 
 BATCH_NEEDS = frozenset(field.name for field in fields(Batch)) - {"student_logits", "num_items"}
 LOOP_NEEDS = frozenset({"objective_gradients", "post_step"})
-"""What a loop does rather than holds: one gradient for each loss, and a second evaluation of the batch after the step."""
+"""What a loop does rather than holds: one gradient a loss, and a second evaluation of the batch after the step."""
 
 
 class Objective(ABC):
     """One method of learning from labels and a teacher; a loop serves all of them without knowing any.
 
-    A loop backpropagates the sum of `losses(batch)`. Where `needs` names `"objective_gradients"` it takes the gradient of
-    each loss on its own, summed over the micro-batches of the effective batch and flattened over all parameters, and
-    steps along `combine(gradients)`. Where `needs` names `"post_step"` it evaluates the same effective batch once more
-    after the step, without gradients, and calls `after_step`.
+    A loop backpropagates the sum of `losses(batch)`. Where `needs` names `"objective_gradients"` it takes the gradient
+    of each loss on its own, summed over the micro-batches of the effective batch and flattened over all parameters,
+    and steps along `combine(gradients)`. Where `needs` names `"post_step"` it evaluates the same effective batch once
+    more after the step, without gradients, and calls `after_step`.
     """
 
     name: ClassVar[str]
@@ -76,8 +76,8 @@ class Objective(ABC):
     def combine(self, gradients: Mapping[str, Tensor], values: Mapping[str, Tensor] | None = None) -> Tensor:
         """One parameter gradient from the flattened gradient of each loss.
 
-        `values` are the losses of the whole effective batch (summed over micro-batches and processes); left out, they are
-        those seen by `losses` since the last call.
+        `values` are the losses of the whole effective batch (summed over micro-batches and processes); left out, they
+        are those seen by `losses` since the last call.
         """
         return torch.stack(list(gradients.values())).sum(0)
 

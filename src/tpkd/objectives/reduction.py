@@ -1,4 +1,4 @@
-"""Shapes, masks and reductions of every loss, once: what `torch.nn.functional.cross_entropy` takes comes in, rows go on."""
+"""Shapes, masks and reductions of every loss, once: what `F.cross_entropy` takes comes in, rows go on."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Reduction = Literal["mean", "sum", "none"]
 
 @dataclass(frozen=True)
 class Rows:
-    """The positions of a batch as rows; an ignored position holds zeros and label 0, so that nothing it held can leak."""
+    """The positions of a batch as rows; an ignored one holds zeros and label 0, so that nothing of it can leak."""
 
     student: Float[Tensor, "rows K"]
     others: tuple[Float[Tensor, "rows K"], ...]

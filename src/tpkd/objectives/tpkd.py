@@ -1,4 +1,4 @@
-"""The protected loss: its gradient is the paper's direction, its value is what is left to learn. And its four controls."""
+"""The protected loss, whose gradient is the paper's direction and whose value is what is left to learn; its controls."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -121,7 +121,7 @@ def direction_loss(
     reduction: str = "mean",
     num_items: int | Tensor | None = None,
 ) -> Float[Tensor, "..."]:
-    """The loss of TPKD or of a control by name: gradient `tpkd.geometry.named_direction`, value what it has left to learn.
+    """The loss of TPKD or of a control by name: its gradient is `tpkd.geometry.named_direction`.
 
     Paper: section 6.2. Values: `tpkd` and `tpkd-no-projection` L_CE + beta L_cond; `tpkd-no-ce` beta L_cond;
     `safe-full-kl` L_CE + beta L_T; `compensation-only` L_CE. Arguments are those of `tpkd_loss`.
@@ -170,7 +170,7 @@ def inject_direction(
         # Plain tensor code for the compiler; its own graphs refuse a second derivative.
         surrogate = (direction.detach() * logits).sum(-1)
         return values.detach() + (surrogate - surrogate.detach())
-    injected: Tensor = _InjectDirection.apply(logits, direction, values)
+    injected: Tensor = _InjectDirection.apply(logits, direction, values)  # type: ignore[no-untyped-call]
     return injected
 
 
@@ -184,12 +184,12 @@ class _InjectDirection(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None, None]:
         if torch.is_grad_enabled():
             raise RuntimeError(
-                "create_graph=True: the TPKD direction is a fixed vector field, not the derivative of the loss value, so "
-                "its second derivative does not exist; call backward() without create_graph"
+                "create_graph=True: the TPKD direction is a vector field, not the derivative of the loss value, so there "
+                "is no second derivative to take; call backward() without create_graph"
             )
         if ctx.direction is None:
             raise RuntimeError(
-                "second backward through the same TPKD loss: its direction was used up by the first one to save memory; "
+                "second backward through the same TPKD loss: the first one used up its direction to save memory; "
                 "compute the loss again"
             )
         direction, ctx.direction = ctx.direction, None
@@ -212,7 +212,8 @@ class _DirectionObjective(Objective):
         return frozenset({"labels", "teacher_logits"})
 
     def _losses(self, batch: Batch) -> dict[str, Tensor]:
-        assert batch.teacher_logits is not None and batch.labels is not None
+        assert batch.teacher_logits is not None
+        assert batch.labels is not None
         loss = direction_loss(
             self.name,
             batch.student_logits,
