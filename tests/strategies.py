@@ -1,0 +1,120 @@
+"""Generated examples: batches of logits of every kind that matters, and the paper's tight constructions with their answers."""
+
+from dataclasses import dataclass
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+KINDS = ("random", "ties", "equal-conditional", "blocked", "certain", "certain-both", "wrong", "tiny", "huge", "sparse")
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """A batch of students, teachers and labels; iterating gives what every function takes."""
+
+    student: Tensor
+    teacher: Tensor
+    labels: Tensor
+
+    def __iter__(self):
+        return iter((self.student, self.teacher, self.labels))
+
+
+def make_pairs(kind: str, count: int, num_classes: int, seed: int, dtype: torch.dtype = torch.float64) -> Pairs:
+    """`count` pairs of one kind, the same for the same seed."""
+    generator = torch.Generator().manual_seed(seed * 1009 + num_classes)
+    student = torch.randn(count, num_classes, generator=generator, dtype=torch.float64)
+    teacher = torch.randn(count, num_classes, generator=generator, dtype=torch.float64)
+    labels = torch.randint(num_classes, (count,), generator=generator)
+    scale = 10 ** (torch.rand(count, 1, generator=generator, dtype=torch.float64) * 2 - 1)
+    lead = 5 + 200 * torch.rand(count, 1, generator=generator, dtype=torch.float64)
+    at_label = labels.unsqueeze(-1)
+    if kind == "random":
+        student, teacher = student * scale, teacher * scale.flip(0)
+    elif kind == "ties":
+        student, teacher = student.round(), teacher.round()
+    elif kind == "equal-conditional":
+        teacher = student + 3.0
+        teacher = teacher.scatter_add(-1, at_label, lead / 50)
+    elif kind == "blocked":
+        student, teacher = blocked_pairs(student, teacher, labels)
+    elif kind == "certain":
+        student = student.scatter(-1, at_label, student.amax(-1, keepdim=True) + lead)
+    elif kind == "certain-both":
+        student = student.scatter(-1, at_label, student.amax(-1, keepdim=True) + lead)
+        teacher = teacher.scatter(-1, at_label, teacher.amax(-1, keepdim=True) + lead.flip(0))
+    elif kind == "wrong":
+        student = student.scatter(-1, at_label, student.amin(-1, keepdim=True) - lead)
+    elif kind == "tiny":
+        student, teacher = student * 1e-3, teacher * 1e-3
+    elif kind == "huge":
+        student, teacher = student * 1e3, teacher * 1e3
+    elif kind == "sparse":
+        student = torch.where(torch.rand(student.shape, generator=generator) < 0.2, student * 20, 0.0)
+        teacher = torch.where(torch.rand(teacher.shape, generator=generator) < 0.2, teacher * 20, 0.0)
+    else:
+        raise AssertionError(kind)
+    return Pairs(student.to(dtype), teacher.to(dtype), labels)
+
+
+def blocked_pairs(student: Tensor, teacher: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Raise each student's label logit until every other probability is strictly below the teacher's (appendix A.2)."""
+    at_label = labels.unsqueeze(-1)
+    log_t = teacher.log_softmax(-1)
+    without = student.scatter(-1, at_label, -torch.inf)
+    # log p_j = z_j - lse(z) <= log t_j for all j: the label logit must reach max_j (z_j - log t_j).
+    needed = (without - log_t).amax(-1, keepdim=True)
+    return student.scatter(-1, at_label, needed + 0.1), teacher
+
+
+def all_kinds(count: int, num_classes: int, seed: int, dtype: torch.dtype = torch.float64) -> Pairs:
+    """`count` pairs, an equal share of every kind."""
+    each = -(-count // len(KINDS))
+    batches = [make_pairs(kind, each, num_classes, seed + i, dtype) for i, kind in enumerate(KINDS)]
+    return Pairs(*(torch.cat(part) for part in zip(*batches, strict=True)))
+
+
+def logits_from(confidence: float, conditional: Tensor, label: int) -> Tensor:
+    """Log-probabilities of the prediction (rho, (1 - rho) r)."""
+    rest = (1 - confidence) * conditional
+    return torch.cat([rest[:label], torch.tensor([confidence], dtype=rest.dtype), rest[label:]]).log()
+
+
+@dataclass(frozen=True)
+class Tight:
+    """A construction of the paper where a bound is attained."""
+
+    student: Tensor
+    teacher: Tensor
+    label: int
+    total_variation: float
+    compensation: float
+
+
+def one_positive_deviation(num_classes: int, size: float = 1e-3, confidence: float = 0.9) -> Tight:
+    """q exceeds r on one class alone: l = TV / 2, retention = gamma_K and w_cond = gamma_K u (appendices B.2, B.3)."""
+    n = num_classes - 1
+    r = torch.full((n,), 1 / n, dtype=torch.float64)
+    difference = torch.full((n,), -size / n / (n - 1), dtype=torch.float64)
+    difference[0] = size / n
+    total = size / n
+    return Tight(logits_from(confidence, r, 0), logits_from(0.5, r + difference, 0), 0, total, total / 2)
+
+
+def one_negative_deviation(num_classes: int, size: float = 1e-3, confidence: float = 0.9) -> Tight:
+    """q exceeds r equally on all classes but one: l = TV / (K - 1) (appendix B.2)."""
+    n = num_classes - 1
+    r = torch.full((n,), 1 / n, dtype=torch.float64)
+    difference = torch.full((n,), size / n / (n - 1), dtype=torch.float64)
+    difference[-1] = -size / n
+    total = size / n
+    return Tight(logits_from(confidence, r, 0), logits_from(0.5, r + difference, 0), 0, total, total / n)
+
+
+@st.composite
+def pairs(draw: st.DrawFn, max_classes: int = 40) -> Pairs:
+    """A small batch of any kind, size and seed; hypothesis shrinks towards few classes and the plain kind."""
+    kind = draw(st.sampled_from(KINDS))
+    num_classes = draw(st.integers(3, max_classes))
+    return make_pairs(kind, draw(st.integers(1, 5)), num_classes, draw(st.integers(0, 2**20)))
