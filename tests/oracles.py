@@ -25,8 +25,8 @@ def residual(logits: Array, label: int) -> float:
 
 
 def label_loss(logits: Array, label: int) -> float:
-    """-log softmax at the label; log1p of the odds against, so that certainty keeps its digits."""
-    return float(np.log1p(np.exp(logsumexp(others(logits, label)) - logits[label])))
+    """-log softmax at the label, from the log-odds against it, so that certainty keeps its digits."""
+    return float(np.logaddexp(0.0, logsumexp(others(logits, label)) - logits[label]))
 
 
 def conditional(logits: Array, label: int) -> Array:
@@ -67,7 +67,7 @@ def threshold_by_bisection(direction: Array, label: int) -> float:
     low, high = min(direction.min(), direction[label]) - 1.0, direction[label]
     for _ in range(200):
         middle = (low + high) / 2
-        slope = middle - direction[label] + sum(max(middle - x, 0.0) for x in rest)
+        slope = middle - direction[label] + np.maximum(middle - rest, 0.0).sum()
         low, high = (middle, high) if slope < 0 else (low, middle)
     return (low + high) / 2
 

@@ -1,4 +1,4 @@
-"""Generated examples: batches of logits of every kind that matters, and the paper's tight constructions with their answers."""
+"""Generated examples: logits of every kind that matters, and the paper's tight constructions with their answers."""
 
 from dataclasses import dataclass
 

@@ -1,0 +1,216 @@
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+
+import oracles
+from strategies import all_kinds, blocked_pairs, make_pairs, one_negative_deviation, one_positive_deviation
+from tpkd.geometry import (
+    DIRECTION_NAMES,
+    clipped_teacher,
+    conditional_loss,
+    confidence_axis,
+    directions,
+    drop_target,
+    imitation_direction,
+    imitation_loss,
+    in_conditional_plane,
+    in_safe_cone,
+    label_loss,
+    margins,
+    named_direction,
+    normalized_clipped_teacher,
+    project_safe_cone,
+    split,
+    target_entry,
+    total_variation,
+    weighted_label_loss,
+)
+
+
+@pytest.mark.parametrize(
+    ("num_classes", "oracle"),
+    [(3, oracles.project), (10, oracles.project), (100, oracles.project), (1000, oracles.project_by_bisection)],
+)
+def test_directions_agree_with_the_oracle(num_classes, oracle):
+    student, teacher, labels = all_kinds(1000, num_classes, seed=num_classes)
+    step = directions(student, teacher, labels)
+    for i, y in enumerate(labels.tolist()):
+        truth = oracles.directions(student[i].numpy(), teacher[i].numpy(), y, projection=oracle)
+        for field, expected in truth.items():
+            np.testing.assert_allclose(getattr(step, field)[i], expected, rtol=0, atol=1e-12, err_msg=f"{field} of {i}")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("num_classes", [3, 10, 100, 1000])
+def test_safe_direction_is_protected_bitwise(dtype, num_classes):
+    student, teacher, labels = all_kinds(500, num_classes, seed=1)
+    step = directions(student.clamp(-6e4, 6e4).to(dtype), teacher.clamp(-6e4, 6e4).to(dtype), labels)
+    assert step.safe.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    assert in_safe_cone(step.safe, labels).all()
+    assert (step.compensation >= 0).all()
+    assert (step.clipped_mass >= 0).all()
+
+
+def test_label_and_conditional_directions_are_gradients():
+    student, teacher, labels = make_pairs("random", 30, 6, seed=2)
+    student.requires_grad_()
+    step = directions(student.detach(), teacher, labels)
+    (h,) = torch.autograd.grad(label_loss(student, labels).sum(), student)
+    (u,) = torch.autograd.grad(conditional_loss(student, teacher, labels).sum(), student)
+    (full,) = torch.autograd.grad(imitation_loss(student, teacher, labels).sum(), student)
+    assert torch.allclose(h, step.label, atol=1e-14)
+    assert torch.allclose(u, step.conditional, atol=1e-14)
+    assert torch.allclose(full, imitation_direction(student.detach(), teacher, labels), atol=1e-14)
+
+
+@pytest.mark.parametrize("step_size", [0.0, 1e-3, 0.5, 10.0, 1e3])
+@pytest.mark.parametrize("beta", [0.0, 0.5, 3.0])
+def test_marginorder(step_size, beta):
+    """eq:marginorder: M(z - eta v) >= M(z - eta h) >= M(z), and every weighted label loss follows."""
+    student, teacher, labels = all_kinds(1000, 15, seed=3)
+    student = student.clamp(-50, 50)
+    step = directions(student, teacher, labels, beta=beta)
+    full, label_only = student - step_size * step.update, student - step_size * step.label
+    slack = 1e-12 * max(1.0, step_size)
+    assert (margins(full, labels) >= margins(label_only, labels) - slack).all()
+    assert (margins(label_only, labels) >= margins(student, labels) - slack).all()
+    generator = torch.Generator().manual_seed(0)
+    for weights in (torch.ones(14, dtype=torch.float64), torch.rand(len(student), 14, generator=generator).double()):
+        losses = [weighted_label_loss(z, labels, weights) for z in (full, label_only, student)]
+        assert (losses[0] <= losses[1] + slack).all()
+        assert (losses[1] <= losses[2] + slack).all()
+
+
+def test_a_direction_without_protection_breaks_marginorder():
+    student, teacher, labels = make_pairs("random", 400, 15, seed=3)
+    step = directions(student, teacher, labels)
+    unprotected, label_only = step.label + step.conditional / 2, step.label
+    broken = (margins(student - unprotected, labels) < margins(student - label_only, labels) - 1e-9).any(-1)
+    assert broken.all()
+
+
+@pytest.mark.parametrize("beta", [0.5, 2.0])
+def test_update_is_the_nearest_direction_that_keeps_the_label_step(beta):
+    """Appendix B.1: v minimises ||w - (h + beta u)|| over w - h in the safe cone, by a general solver."""
+    student, teacher, labels = make_pairs("random", 12, 5, seed=4)
+    step = directions(student, teacher, labels, beta=beta)
+    for i, y in enumerate(labels.tolist()):
+        h, wish = step.label[i].numpy(), (step.label + beta * step.conditional)[i].numpy()
+        constraints = [
+            {"type": "ineq", "fun": lambda w, j=j, h=h, y=y: (w - h)[j] - (w - h)[y]} for j in range(5) if j != y
+        ]
+        found = minimize(
+            lambda w, wish=wish: ((w - wish) ** 2).sum(), h, constraints=constraints, method="SLSQP", tol=1e-14
+        )
+        np.testing.assert_allclose(step.update[i], found.x, atol=1e-6)
+        assert ((step.update[i].numpy() - wish) ** 2).sum() <= found.fun + 1e-12
+
+
+def test_clipped_core():
+    """eq:clipped-core: q~ = min(q, r + l) sums to 1 - l, d = (-l, r - q~), and l < 1/2 solves its equation."""
+    student, teacher, labels = all_kinds(1000, 25, seed=5)
+    step, clipped = directions(student, teacher, labels), clipped_teacher(student, teacher, labels)
+    r, q = split(student, labels).log_conditional.exp(), split(teacher, labels).log_conditional.exp()
+    ell = step.compensation
+    assert torch.allclose(clipped.sum(-1), 1 - ell, atol=1e-12)
+    assert torch.allclose(drop_target(step.safe, labels), r - clipped, atol=1e-13)
+    assert torch.equal(target_entry(step.safe, labels), -ell)
+    assert torch.allclose(ell, (q - r - ell.unsqueeze(-1)).clamp(min=0).sum(-1), atol=1e-12)
+    assert torch.allclose(drop_target(step.clipped_mass, labels).sum(-1), ell, atol=1e-12)
+    assert (ell <= 0.5 + 1e-15).all()
+    normalized = normalized_clipped_teacher(student, teacher, labels)
+    assert torch.allclose(normalized, clipped / (1 - ell).unsqueeze(-1), atol=1e-12)
+
+
+@pytest.mark.parametrize("num_classes", [3, 10, 100])
+def test_compensation_lies_between_its_total_variation_bounds(num_classes):
+    student, teacher, labels = all_kinds(1000, num_classes, seed=6)
+    ell = directions(student, teacher, labels).compensation
+    tv = total_variation(split(teacher, labels).log_conditional, split(student, labels).log_conditional)
+    assert (ell >= tv / (num_classes - 1) - 1e-12).all()
+    assert (ell <= tv / 2 + 1e-12).all()
+
+
+@pytest.mark.parametrize("num_classes", [3, 10, 100])
+@pytest.mark.parametrize("construction", [one_positive_deviation, one_negative_deviation])
+def test_compensation_bounds_are_tight(num_classes, construction):
+    case = construction(num_classes)
+    step = directions(case.student, case.teacher, torch.tensor(case.label))
+    tv = total_variation(
+        split(case.teacher, torch.tensor(0)).log_conditional, split(case.student, torch.tensor(0)).log_conditional
+    )
+    assert tv.item() == pytest.approx(case.total_variation, rel=1e-9)
+    assert step.compensation.item() == pytest.approx(case.compensation, rel=1e-9)
+
+
+def test_pure_conditional_lies_in_the_plane_and_off_the_confidence_axis():
+    student, teacher, labels = all_kinds(500, 12, seed=7)
+    step = directions(student, teacher, labels)
+    axis = confidence_axis(labels, 12, dtype=torch.float64)
+    assert (
+        in_conditional_plane(step.pure_conditional, labels, tolerance=1e-9)
+        .logical_or(step.pure_conditional.abs().amax(-1) < 1e-12)
+        .all()
+    )
+    assert ((step.pure_conditional * axis).sum(-1).abs() < 1e-13).all()
+    assert torch.allclose(step.compensation.unsqueeze(-1) * axis + step.pure_conditional, step.safe, atol=1e-14)
+
+
+def test_named_directions_are_their_formulas():
+    student, teacher, labels = all_kinds(100, 8, seed=8)
+    beta = 0.7
+    step = directions(student, teacher, labels, beta=beta)
+    h, u, d = step.label, step.conditional, step.safe
+    full = imitation_direction(student, teacher, labels)
+    axis = confidence_axis(labels, 8, dtype=torch.float64)
+    expected = {
+        "ce": h,
+        "tpkd": h + beta * d,
+        "tpkd-no-projection": h + beta * u,
+        "tpkd-no-ce": beta * d,
+        "safe-full-kl": h + beta * project_safe_cone(full, labels),
+        "compensation-only": h + beta * step.compensation.unsqueeze(-1) * axis,
+        "full-kl": h + full,
+    }
+    assert set(expected) == set(DIRECTION_NAMES)
+    for name, direction in expected.items():
+        found = named_direction(name, student, teacher, labels, beta=beta)
+        assert torch.allclose(found, direction, atol=1e-15), name
+
+
+def test_without_ce_nothing_is_learned_once_the_conditional_is_matched():
+    """Appendix A.5, first consequence."""
+    student, _, labels = make_pairs("random", 50, 9, seed=9)
+    teacher = student.scatter_add(-1, labels.unsqueeze(-1), torch.ones(50, 1, dtype=torch.float64))
+    assert named_direction("tpkd-no-ce", student, teacher, labels).abs().max() < 1e-15
+    assert (named_direction("tpkd", student, teacher, labels).abs().amax(-1) > 1e-9).all()
+
+
+def test_safe_full_kl_loses_its_teacher_in_a_blocked_state_and_tpkd_does_not():
+    """Appendix A.5, second consequence."""
+    student, teacher, labels = make_pairs("random", 200, 9, seed=10)
+    student, teacher = blocked_pairs(student, teacher, labels)
+    step = directions(student, teacher, labels)
+    projected = project_safe_cone(imitation_direction(student, teacher, labels), labels)
+    assert projected.abs().max() < 1e-14
+    assert (step.safe.norm(dim=-1) > 1e-3 * step.conditional.norm(dim=-1)).all()
+    assert (step.conditional.norm(dim=-1) > 0).all()
+
+
+def test_conditional_knowledge_survives_saturation():
+    """A student that is certain to 1e-80 still gets the whole conditional direction."""
+    student = torch.tensor([[200.0, 1.0, 0.0, -1.0]], dtype=torch.float64)
+    teacher = torch.tensor([[300.0, -1.0, 0.0, 1.0]], dtype=torch.float64)
+    step = directions(student, teacher, torch.tensor([0]))
+    assert step.safe.norm() > 0.5
+    assert -1e-80 < step.label[0, 0] < 0
+
+
+def test_unknown_name_and_negative_beta_are_refused():
+    logits, labels = torch.zeros(1, 3), torch.tensor([0])
+    with pytest.raises(ValueError, match=r"name: expected one of ce, tpkd, .* got 'kd'"):
+        named_direction("kd", logits, logits, labels)
+    for beta in (-0.5, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="beta: expected a nonnegative finite"):
+            directions(logits, logits, labels, beta=beta)

@@ -1,0 +1,68 @@
+import pytest
+import torch
+
+import tpkd.geometry as geometry
+
+PAIR_FUNCTIONS = [
+    geometry.directions,
+    geometry.conditional_loss,
+    geometry.imitation_loss,
+    geometry.clipped_teacher,
+    geometry.imitation_direction,
+    lambda z, zt, y: geometry.named_direction("tpkd", z, zt, y),
+]
+GOOD = (torch.zeros(2, 4), torch.zeros(2, 4), torch.tensor([0, 3]))
+
+BAD_PAIRS = {
+    "integer student": ((torch.zeros(2, 4, dtype=torch.long), GOOD[1], GOOD[2]), r"student_logits: .*got torch.int64"),
+    "integer teacher": ((GOOD[0], torch.zeros(2, 4, dtype=torch.int32), GOOD[2]), r"teacher_logits: .*got torch.int32"),
+    "array": (([[0.0, 1.0, 2.0]], GOOD[1], GOOD[2]), r"student_logits: expected a torch.Tensor.* got list"),
+    "shapes": ((GOOD[0], torch.zeros(2, 5), GOOD[2]), r"teacher_logits: expected the shape .*\(2, 4\), got \(2, 5\)"),
+    "two classes": (
+        (torch.zeros(2, 2), torch.zeros(2, 2), torch.tensor([0, 1])),
+        r"at least 3 classes, got 2; with two",
+    ),
+    "scalar": ((torch.tensor(1.0), torch.tensor(1.0), torch.tensor(0)), r"student_logits: .*got a scalar"),
+    "label shape": ((GOOD[0], GOOD[1], torch.tensor([0])), r"labels: expected shape \(2,\), got \(1,\)"),
+    "soft labels": ((GOOD[0], GOOD[1], torch.full((2, 4), 0.25)), r"labels: .*soft labels .*argmax"),
+    "bool labels": ((GOOD[0], GOOD[1], torch.tensor([True, False])), r"labels: .*torch.bool"),
+    "label too large": ((GOOD[0], GOOD[1], torch.tensor([0, 4])), r"labels: .*from 0 to 3, got 4 at position \(1,\)"),
+    "negative label": (
+        (GOOD[0], GOOD[1], torch.tensor([-100, 1])),
+        r"labels: .*from 0 to 3, got -100 at position \(0,\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_PAIRS)
+@pytest.mark.parametrize("function", PAIR_FUNCTIONS)
+def test_bad_pairs_are_refused_by_name(function, case):
+    arguments, message = BAD_PAIRS[case]
+    with pytest.raises(ValueError, match=message):
+        function(*arguments)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [geometry.split, geometry.margins, geometry.label_loss, geometry.project_safe_cone, geometry.in_safe_cone],
+)
+def test_bad_single_inputs_are_refused_by_name(function):
+    with pytest.raises(ValueError, match="at least 3 classes, got 2"):
+        function(torch.zeros(1, 2), torch.tensor([0]))
+    with pytest.raises(ValueError, match=r"labels: expected shape \(1,\), got \(2,\)"):
+        function(torch.zeros(1, 3), torch.tensor([0, 1]))
+
+
+def test_batch_shapes_of_any_rank():
+    student, teacher = torch.randn(2, 3, 4, 5), torch.randn(2, 3, 4, 5)
+    labels = torch.randint(5, (2, 3, 4))
+    whole = geometry.directions(student, teacher, labels)
+    assert torch.equal(whole.update[1, 2], geometry.directions(student[1, 2], teacher[1, 2], labels[1, 2]).update)
+    single = geometry.directions(student[0, 0, 0], teacher[0, 0, 0], labels[0, 0, 0])
+    assert single.update.shape == (5,)
+    assert single.compensation.shape == ()
+
+
+def test_integer_labels_of_any_width_are_taken():
+    for dtype in (torch.uint8, torch.int32, torch.int64):
+        assert geometry.margins(torch.zeros(1, 3), torch.tensor([2], dtype=dtype)).shape == (1, 2)
