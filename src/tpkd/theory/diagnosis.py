@@ -1,0 +1,161 @@
+"""What can this teacher still teach this student, and at what price: every answer about an output in one pass."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from tpkd.geometry.cone import safe_threshold
+from tpkd.geometry.constants import POTENTIAL_LABEL_WEIGHT
+from tpkd.geometry.divergences import binary_kl_divergence
+from tpkd.theory.blocking import pair_is_blocked
+from tpkd.theory.compensation import pair_transfer_cost
+from tpkd.theory.pair import Pair, split_pair
+
+_BETA = 0.5
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The state of each example between its student and its teacher; losses and costs in nats."""
+
+    blocked: Bool[Tensor, "*batch"]
+    """Closer imitation would lower a margin (theorem 1)."""
+    confidence: Float[Tensor, "*batch"]
+    """rho, the student's probability of the label."""
+    teacher_confidence: Float[Tensor, "*batch"]
+    """tau, the teacher's probability of the label."""
+    label_loss: Float[Tensor, "*batch"]
+    """-log rho."""
+    imitation_loss: Float[Tensor, "*batch"]
+    """KL(t || p)."""
+    conditional_loss: Float[Tensor, "*batch"]
+    """KL(q || r), what is left to learn of the relations among incorrect classes."""
+    transfer_cost: Float[Tensor, "*batch"]
+    """D_inf(q || r), the log-odds that learning all of it costs (theorem 2)."""
+    min_confidence: Float[Tensor, "*batch"]
+    """a_min, the least confidence at which it can be had without lowering a margin."""
+    compensation: Float[Tensor, "*batch"]
+    """l, the push on the correct class in the next protected step."""
+    retention: Float[Tensor, "*batch"]
+    """u'd / ||u||^2, the share of conditional descent that protection keeps (theorem 3); 1 where nothing is left."""
+    update_cosine: Float[Tensor, "*batch"]
+    """cos(g_Phi, v), how well the protected step points down the joint potential (theorem 4); 1 where both vanish."""
+    num_classes: int
+    """K."""
+
+    def summary(self) -> dict[str, Any]:
+        """Plain numbers over all examples; means over an empty set are None.
+
+        Returns:
+            `examples`, `num_classes`, `blocked_share`, `blocked` (means of `conditional_loss` and `transfer_cost` over
+            the blocked examples) and `all` (the mean of every field).
+        """
+        values = {name: getattr(self, name).reshape(-1) for name in self.names()}
+        blocked = values["blocked"]
+        return {
+            "examples": blocked.numel(),
+            "num_classes": self.num_classes,
+            "blocked_share": _mean(blocked),
+            "blocked": {name: _mean(values[name][blocked]) for name in ("conditional_loss", "transfer_cost")},
+            "all": {name: _mean(value) for name, value in values.items()},
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every field as plain lists and numbers."""
+        return {"num_classes": self.num_classes} | {name: getattr(self, name).tolist() for name in self.names()}
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """The per-example fields."""
+        return tuple(field.name for field in fields(cls) if field.name != "num_classes")
+
+
+def diagnose(
+    student_logits: Float[Tensor, "*batch K"], teacher_logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]
+) -> Diagnosis:
+    """Everything the theory says about a student, its teacher and the labels, for each example.
+
+    Paper: sections 3, 4 and 5 in one pass; each field agrees with the function of its own statement.
+
+    Shapes: logits `(*batch, K)`, labels `(*batch)`; every field is `(*batch)`. Logits are looked at: one that is not
+    finite is refused by argument and row.
+
+    Example:
+        >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
+        >>> state = diagnose(student, teacher, torch.tensor([0]))
+        >>> state.blocked, state.transfer_cost, state.min_confidence
+        (tensor([True]), tensor([0.6650]), tensor([0.9459]))
+        >>> summary = state.summary()
+        >>> summary["examples"], summary["blocked_share"], round(summary["blocked"]["conditional_loss"], 4)
+        (1, 1.0, 0.1717)
+    """
+    pair = split_pair(student_logits, teacher_logits, labels)
+    _check_finite("student_logits", student_logits)
+    _check_finite("teacher_logits", teacher_logits)
+    student, teacher = pair.student, pair.teacher
+    r, q = student.log_conditional.exp(), teacher.log_conditional.exp()
+    difference = r - q
+    compensation = -safe_threshold(torch.zeros_like(student.log_odds), difference)
+    safe = difference.maximum(-compensation.unsqueeze(-1))
+    conditional_loss = torch.linalg.vecdot(q, pair.log_ratio).clamp(min=0)
+    cost = pair_transfer_cost(pair)
+    confidence_part = binary_kl_divergence(teacher.log_odds, student.log_odds)
+    return Diagnosis(
+        blocked=pair_is_blocked(pair),
+        confidence=student.log_confidence.exp(),
+        teacher_confidence=teacher.log_confidence.exp(),
+        label_loss=-student.log_confidence,
+        imitation_loss=confidence_part + teacher.log_residual.exp() * conditional_loss,
+        conditional_loss=conditional_loss,
+        transfer_cost=cost,
+        min_confidence=(student.log_odds + cost).sigmoid(),
+        compensation=compensation,
+        retention=_retention(difference, safe),
+        update_cosine=_update_cosine(pair, r, difference, safe, compensation),
+        num_classes=student_logits.shape[-1],
+    )
+
+
+def _retention(difference: Tensor, safe: Tensor) -> Tensor:
+    # u_y = 0, so the label coordinate adds nothing. Scaled first: squares of a nearly finished student underflow.
+    scale = difference.abs().amax(-1, keepdim=True)
+    u = difference / scale
+    return torch.where(scale.squeeze(-1) > 0, torch.linalg.vecdot(u, safe / scale) / torch.linalg.vecdot(u, u), 1.0)
+
+
+def _update_cosine(pair: Pair, r: Tensor, difference: Tensor, safe: Tensor, compensation: Tensor) -> Tensor:
+    residual = pair.student.log_residual.exp()
+    h = residual.unsqueeze(-1) * r
+    gradient = _scaled(POTENTIAL_LABEL_WEIGHT * h + difference, -POTENTIAL_LABEL_WEIGHT * residual)
+    update = _scaled(h + _BETA * safe, -residual - _BETA * compensation)
+    cosine = _inner(gradient, update) / (_inner(gradient, gradient) * _inner(update, update)).sqrt()
+    return torch.where(cosine.isnan(), 1.0, cosine)
+
+
+_Vector = tuple[Tensor, Tensor]
+"""A direction as its incorrect classes and its label coordinate: the cosine needs no K-wide copy."""
+
+
+def _scaled(others: Tensor, target: Tensor) -> _Vector:
+    scale = others.abs().amax(-1).maximum(target.abs())
+    return others / scale.unsqueeze(-1), target / scale
+
+
+def _inner(a: _Vector, b: _Vector) -> Tensor:
+    return torch.linalg.vecdot(a[0], b[0]) + a[1] * b[1]
+
+
+def _mean(values: Tensor) -> float | None:
+    return values.double().mean().item() if values.numel() else None
+
+
+def _check_finite(name: str, logits: Tensor) -> None:
+    finite = logits.isfinite()
+    if not finite.all():
+        *row, column = (~finite).nonzero()[0].tolist()
+        place = f"row {row[0]}" if len(row) == 1 else f"position {tuple(row)}"
+        value = logits[(*row, column)].item()
+        raise ValueError(f"{name}: expected finite logits, got {value} at class {column} of {place}")

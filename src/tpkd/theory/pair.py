@@ -1,0 +1,52 @@
+"""A student and its teacher, both split at the label: what every statement about one output starts from."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tpkd.geometry.inputs import check_pair
+from tpkd.geometry.split import Split, split
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Both predictions in log space, and how they differ over the incorrect classes."""
+
+    student: Split
+    teacher: Split
+    labels: Int[Tensor, "*batch"]
+    log_ratio: Float[Tensor, "*batch K-1"]
+    """log(q_j / r_j): positive where the student underestimates class j."""
+
+
+def split_pair(
+    student_logits: Float[Tensor, "*batch K"], teacher_logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]
+) -> Pair:
+    """Check and split a student and its teacher, once for all statements about them.
+
+    Example:
+        >>> pair = split_pair(torch.zeros(1, 3), torch.zeros(1, 3), torch.tensor([0]))
+        >>> pair.log_ratio
+        tensor([[0., 0.]])
+    """
+    z, zt, y = check_pair(student_logits, teacher_logits, labels)
+    student, teacher = split(z, y), split(zt, y)
+    return Pair(student, teacher, y, teacher.log_conditional - student.log_conditional)
+
+
+def as_grid(name: str, value: float | Tensor, like: Tensor, *, low: float, high: float) -> Float[Tensor, "*grid 1"]:
+    """A number, or a tensor that broadcasts against the batch shape, checked and with a last axis for the classes."""
+    grid = torch.as_tensor(value, dtype=like.dtype, device=like.device)
+    outside = ~((grid >= low) & (grid <= high))
+    if outside.any():
+        raise ValueError(f"{name}: expected numbers from {low:g} to {high:g}, got {grid[outside][0].item():g}")
+    try:
+        torch.broadcast_shapes(grid.shape, like.shape)
+    except RuntimeError:
+        raise ValueError(
+            f"{name}: expected a number or a shape that broadcasts against the batch {tuple(like.shape)}, "
+            f"got {tuple(grid.shape)}"
+        ) from None
+    return grid.unsqueeze(-1)
