@@ -1,0 +1,40 @@
+PYTHON ?= python3
+BIN := .venv/bin
+# Two workers with one thread each use a small machine fully and keep float sums in one order.
+WORKERS ?= 2
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help demo test check bench browser paper
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+
+demo: .venv/installed-all ## distil a student on scikit-learn's digits and open up what it learned (two minutes, no download)
+	$(BIN)/tpkd demo
+
+test: .venv/installed-dev ## run every test, the examples in the documentation included
+	$(BIN)/python -m pytest -n $(WORKERS) --doctest-modules src tests
+
+check: .venv/installed-dev ## formatting, lints and strict types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: .venv/installed-dev ## measure speed and memory and write benchmarks/RESULTS.md (alone on the machine, all cores)
+	OMP_NUM_THREADS= $(BIN)/python -m benchmarks.run
+
+browser: ## install Chromium for the page tests (Debian and Ubuntu)
+	@command -v chromium >/dev/null || { \
+		sudo=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+		$$sudo apt-get update -qq && $$sudo apt-get install -y -qq --no-install-recommends chromium; }
+
+paper: .venv/installed-dev ## write PAPER.md anew from the docstrings and tests
+	$(BIN)/python tests/paper/index.py
+
+.venv/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit("tpkd needs Python 3.11 or newer, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+
+.venv/installed-%: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$*]"
+	@touch $@

@@ -1,0 +1,113 @@
+"""Promises about the shape of the package: who imports whom, what is public, what an import loads."""
+
+import ast
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tpkd
+
+SOURCE = Path(tpkd.__file__).parent
+
+BASE = {"records", "files"}
+BELOW_TRAINING = BASE | {"geometry", "theory", "objectives", "config", "data", "models", "cache"}
+ALLOWED = {
+    "records": set(),
+    "files": set(),
+    "geometry": BASE,
+    "theory": BASE | {"geometry"},
+    "parameter_space": BASE | {"geometry"},
+    "objectives": BASE | {"geometry"},
+    "config": BASE,
+    "data": BASE,
+    "models": BASE,
+    "cache": BASE,
+    "training": BELOW_TRAINING,
+    "report": {"records"},
+    "studies": BELOW_TRAINING | {"parameter_space", "training", "report"},
+    "cli": BELOW_TRAINING | {"parameter_space", "training", "report", "studies"},
+    "__init__": {"geometry", "theory", "parameter_space", "objectives"},
+    "__main__": {"cli"},
+}
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+
+def part_of(path):
+    return path.relative_to(SOURCE).with_suffix("").parts[0]
+
+
+def imported_parts(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names = [f"{node.module}.{alias.name}" if node.module == "tpkd" else node.module for alias in node.names]
+        yield from (name.split(".")[1] for name in names if name.startswith("tpkd."))
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_go_one_way(path):
+    part = part_of(path)
+    extra = set(imported_parts(path)) - ALLOWED[part] - {part}
+    assert not extra, f"{part} may not import {extra}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_files_and_functions_stay_small(path):
+    source = path.read_text()
+    assert len(source.splitlines()) <= 400
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef):
+            docstring = len((ast.get_docstring(node) or "").splitlines())
+            assert node.end_lineno - node.lineno - docstring <= 60, node.name
+
+
+
+
+@pytest.mark.parametrize("name", ["tpkd", "tpkd.geometry", "tpkd.theory", "tpkd.parameter_space", "tpkd.objectives"])
+def test_public_names_are_listed_by_hand_sorted_and_exist(name):
+    module = importlib.import_module(name)
+    assert len(set(module.__all__)) == len(module.__all__)
+    for public in module.__all__:
+        assert getattr(module, public) is not None
+    visible = {key for key, value in vars(module).items() if not key.startswith("_") and callable(value)}
+    assert visible <= set(module.__all__)
+
+
+@pytest.mark.parametrize("name", ["tpkd.geometry", "tpkd.theory", "tpkd.parameter_space", "tpkd.objectives"])
+def test_every_public_function_has_a_docstring_with_an_example(name):
+    module = importlib.import_module(name)
+    for public in module.__all__:
+        value = getattr(module, public)
+        if callable(value):
+            assert value.__doc__, public
+            if not isinstance(value, type):
+                assert ">>>" in value.__doc__, f"{name}.{public} has no example"
+
+
+def test_import_loads_torch_numpy_and_jaxtyping_alone():
+    code = """
+import sys, importlib.metadata as metadata
+import torch, numpy, jaxtyping
+before = set(sys.modules)
+import tpkd
+new = {name.split(".")[0] for name in set(sys.modules) - before}
+third_party = {m for m in new if m in metadata.packages_distributions()} - {"tpkd"}
+assert not third_party, third_party
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_top_level_names_are_the_contract():
+    assert set(tpkd.__all__) == {
+        *("TPKDLoss", "dkd_loss", "kd_loss", "kl_dist_loss", "linear_tpkd_loss", "tpkd_loss", "xe_kl_loss"),
+        *("directions", "margins", "named_direction", "project_safe_cone"),
+        *("diagnose", "frontier", "is_blocked", "log_transfer_path", "min_confidence", "min_log_odds", "transfer_cost"),
+        *("alignment_bound", "conditional_distortion_limit", "joint_distortion_limit", "retention_bound"),
+        *("certify", "exact_head_update"),
+    }
