@@ -1,1 +1,81 @@
-"""Objectives."""
+"""Every method as a loss and as an objective that a training loop can serve, by name."""
+
+from tpkd.objectives.balance import (
+    AdamState,
+    adam_step,
+    amortised_gradient,
+    effective_weights,
+    literal_gradient,
+    min_norm_weights,
+)
+from tpkd.objectives.base import Batch, Objective
+from tpkd.objectives.cross_entropy import CrossEntropy, cross_entropy_loss
+from tpkd.objectives.dhkd import DHKD, align_gradients, auxiliary_head, binary_kl_loss, binary_kl_norm_loss
+from tpkd.objectives.dkd import DKD, dkd_loss
+from tpkd.objectives.dto_kd import DTOKD, layer_projectors
+from tpkd.objectives.kd import KD, kd_loss
+from tpkd.objectives.registry import MethodDescription, create, describe, names
+from tpkd.objectives.tpkd import (
+    TPKD,
+    CompensationOnly,
+    SafeFullKL,
+    TPKDLoss,
+    TPKDWithoutCE,
+    TPKDWithoutProjection,
+    direction_loss,
+    tpkd_loss,
+)
+from tpkd.objectives.transfer import (
+    DPS,
+    DPU,
+    XEKL,
+    KLDist,
+    dp_loss,
+    kl_dist_loss,
+    selects_teacher,
+    xe_kl_loss,
+)
+
+__all__ = [
+    "DHKD",
+    "DKD",
+    "DPS",
+    "DPU",
+    "DTOKD",
+    "KD",
+    "TPKD",
+    "XEKL",
+    "AdamState",
+    "Batch",
+    "CompensationOnly",
+    "CrossEntropy",
+    "KLDist",
+    "MethodDescription",
+    "Objective",
+    "SafeFullKL",
+    "TPKDLoss",
+    "TPKDWithoutCE",
+    "TPKDWithoutProjection",
+    "adam_step",
+    "align_gradients",
+    "amortised_gradient",
+    "auxiliary_head",
+    "binary_kl_loss",
+    "binary_kl_norm_loss",
+    "create",
+    "cross_entropy_loss",
+    "describe",
+    "direction_loss",
+    "dkd_loss",
+    "dp_loss",
+    "effective_weights",
+    "kd_loss",
+    "kl_dist_loss",
+    "layer_projectors",
+    "literal_gradient",
+    "min_norm_weights",
+    "names",
+    "selects_teacher",
+    "tpkd_loss",
+    "xe_kl_loss",
+]

@@ -32,6 +32,11 @@ class Batch:
     num_items: int | Tensor | None = None
     """Valid positions of the whole effective batch, over all micro-batches and processes."""
 
+    def __post_init__(self) -> None:
+        """Refuse an epoch counted from 0: a warm-up would silently lag one epoch behind."""
+        if self.epoch is not None and self.epoch < 1:
+            raise ValueError(f"epoch: expected a count from 1, got {self.epoch}")
+
 
 BATCH_NEEDS = frozenset(field.name for field in fields(Batch)) - {"student_logits", "num_items"}
 LOOP_NEEDS = frozenset({"objective_gradients", "post_step"})

@@ -12,6 +12,9 @@ from tpkd.geometry.inputs import check_labels, check_logits, check_same_shape, c
 
 Reduction = Literal["mean", "sum", "none"]
 
+IGNORE_INDEX = -100
+"""The label of a position to leave out, as everywhere in torch."""
+
 
 @dataclass(frozen=True)
 class Rows:
