@@ -1,6 +1,5 @@
 """DHKD: labels train the student's head, the teacher trains a second head on the same features."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, ClassVar
@@ -147,7 +146,7 @@ class _Preset:
 
 
 _PRESETS = {
-    "cifar-release": _Preset(head="nonlinear", align=True, alpha=1.0, cutoff=math.inf),
+    "cifar-release": _Preset(head="nonlinear", align=True, alpha=1.0, cutoff=0.0),
     "imagenet-release": _Preset(head="linear", align=False, alpha=0.1, cutoff=0.5),
 }
 _PRESET_FIELDS = tuple(setting.name for setting in fields(_Preset))
@@ -193,10 +192,8 @@ class DHKD(Objective):
         chosen = self._chosen
         if chosen.head not in ("linear", "nonlinear"):
             raise ValueError(f"head: expected 'linear' or 'nonlinear', got {chosen.head!r}")
-        if not chosen.cutoff > 0:
-            raise ValueError(
-                f"cutoff: expected a positive share of the epochs, infinity for never, got {chosen.cutoff}"
-            )
+        if not 0 <= chosen.cutoff <= 1:
+            raise ValueError(f"cutoff: expected a share of the epochs, or 0 for never, got {chosen.cutoff}")
         check_temperature(self.temperature)
         check_weight("alpha", chosen.alpha)
         check_weight("ce_weight", self.ce_weight)
@@ -209,13 +206,13 @@ class DHKD(Objective):
         needs = {"labels", "teacher_logits", "features"}
         if self.align:
             needs |= {"objective_gradients"}
-        if self._chosen.cutoff < math.inf:
+        if self._chosen.cutoff:
             needs |= {"epoch", "num_epochs"}
         return frozenset(needs)
 
     @property
     def separable(self) -> bool:
-        """Neither alignment, which is not linear, nor the batch statistics of the nonlinear head are sums over samples."""
+        """Alignment is not linear in the gradients, and the nonlinear head takes statistics of its batch."""
         return self.head == "linear" and not self.align
 
     @property
@@ -238,7 +235,7 @@ class DHKD(Objective):
 
     def _weight(self, batch: Batch) -> float:
         chosen = self._chosen
-        if chosen.cutoff == math.inf:
+        if not chosen.cutoff:
             return chosen.alpha
         assert batch.epoch is not None
         assert batch.num_epochs is not None
