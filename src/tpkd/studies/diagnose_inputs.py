@@ -1,0 +1,212 @@
+"""The files of a diagnosis: opened, compared with each other and, block by block, looked at."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from tpkd.files import ARRAY_SUFFIXES, ArrayFile, InputError, open_array, read_lines, reading
+
+LARGEST_LOGIT = 1e100
+"""Beyond this no difference of logits means anything, and sums of them would overflow."""
+
+_HALF = (torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class DiagnosisInputs:
+    """Students, teacher and labels of the same examples, whose shapes and dtypes fit together."""
+
+    students: tuple[ArrayFile, ...]
+    teacher: ArrayFile
+    labels: ArrayFile
+    class_names: tuple[str, ...]
+    ids: Path | None
+    log_probabilities: bool
+
+    @property
+    def examples(self) -> int:
+        """How many examples every file has."""
+        return self.teacher.shape[0]
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes every file has."""
+        return self.teacher.shape[1]
+
+    def blocks(self, student: ArrayFile, rows: int) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
+        """First row, student logits, teacher logits (float64) and labels of each block, every value looked at."""
+        start = 0
+        sources = zip(student.blocks(rows), self.teacher.blocks(rows), self.labels.blocks(rows), strict=True)
+        for student_block, teacher_block, label_block in sources:
+            z = self._check_values(student, student_block, start)
+            zt = self._check_values(self.teacher, teacher_block, start)
+            y = label_block.long()
+            _check_label_values(self.labels, y, start, self.num_classes)
+            yield start, z, zt, y
+            start += len(y)
+
+    def _check_values(self, source: ArrayFile, block: Tensor, start: int) -> Tensor:
+        logits = block.double()
+        # One reduction finds NaN, infinity and absurd size alike: NaN compares false.
+        if not logits.abs().amax().item() <= LARGEST_LOGIT:
+            _refuse_first_outlier(source, logits, start)
+        if self.log_probabilities:
+            _check_normalised(source, logits, start)
+        elif start == 0:
+            _refuse_probabilities(source, logits)
+        return logits
+
+
+def open_inputs(
+    students: list[Path],
+    teacher: Path,
+    labels: Path,
+    *,
+    class_names: Path | None = None,
+    ids: Path | None = None,
+    log_probabilities: bool = False,
+) -> DiagnosisInputs:
+    """Open every file and check that they speak of the same examples and classes.
+
+    Args:
+        students: logits `(N, K)` of one student each, in the order of the trend.
+        teacher: logits `(N, K)`.
+        labels: integer classes `(N,)`.
+        class_names: K names, one a line or as a JSON list; the class numbers without it.
+        ids: N names of the examples, one a line, or an integer array; the row numbers without it.
+        log_probabilities: the logits are log-probabilities, which work alike; every row is checked to sum to one.
+    """
+    teacher_array = _open_logits(teacher)
+    student_arrays = tuple(_open_logits(path) for path in students)
+    for student in student_arrays:
+        if student.shape != teacher_array.shape:
+            raise InputError(
+                f"{student.path}: expected {teacher_array.shape[0]} examples x {teacher_array.shape[1]} classes as in "
+                f"{teacher}, found {student.shape[0]} x {student.shape[1]}"
+            )
+    examples, num_classes = teacher_array.shape
+    return DiagnosisInputs(
+        student_arrays,
+        teacher_array,
+        _open_labels(labels, examples, teacher),
+        _read_class_names(class_names, num_classes, teacher),
+        None if ids is None else _check_ids(ids, examples, teacher),
+        log_probabilities,
+    )
+
+
+def read_ids(ids: Path | None, rows: list[int]) -> dict[int, str]:
+    """The names of a few examples; their row numbers without a file of names."""
+    if ids is None:
+        return {row: str(row) for row in rows}
+    wanted = set(rows)
+    return {row: name for row, name in enumerate(_iterate_ids(ids)) if row in wanted}
+
+
+def _open_logits(path: Path) -> ArrayFile:
+    array = open_array(path, key="logits")
+    if len(array.shape) != 2:
+        raise InputError(f"{path}: expected logits of shape (examples, classes), found shape {array.shape}")
+    if not array.dtype.is_floating_point:
+        raise InputError(f"{path}: expected floating-point logits, found {_name(array.dtype)}")
+    if array.shape[1] < 3:
+        raise InputError(
+            f"{path}: expected at least 3 classes, found {array.shape[1]}: with a single incorrect class a teacher has "
+            "no conditional knowledge to pass on"
+        )
+    if array.shape[0] < 1:
+        raise InputError(f"{path}: expected at least one example, found none")
+    return array
+
+
+def _open_labels(path: Path, examples: int, teacher: Path) -> ArrayFile:
+    array = open_array(path, key="labels")
+    if array.dtype.is_floating_point or array.dtype.is_complex or array.dtype == torch.bool:
+        raise InputError(f"{path}: expected integer class labels, found {_name(array.dtype)}")
+    if array.shape != (examples,):
+        raise InputError(f"{path}: expected {examples} labels as in {teacher}, found shape {array.shape}")
+    return array
+
+
+def _read_class_names(path: Path | None, num_classes: int, teacher: Path) -> tuple[str, ...]:
+    if path is None:
+        return tuple(str(index) for index in range(num_classes))
+    names = _read_json_names(path) if path.suffix == ".json" else list(read_lines(path))
+    while names and not names[-1]:
+        names.pop()
+    if len(names) != num_classes:
+        raise InputError(f"{path}: expected {num_classes} class names as in {teacher}, found {len(names)}")
+    return tuple(names)
+
+
+def _read_json_names(path: Path) -> list[str]:
+    with reading(path):
+        names = json.loads(path.read_text(encoding="utf-8-sig"))
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"{path}: expected a JSON list of strings, found something else")
+    return names
+
+
+def _check_ids(path: Path, examples: int, teacher: Path) -> Path:
+    count = sum(1 for _ in _iterate_ids(path))
+    if count != examples:
+        raise InputError(f"{path}: expected {examples} ids as in {teacher}, found {count}")
+    return path
+
+
+def _iterate_ids(path: Path) -> Iterator[str]:
+    if path.suffix not in ARRAY_SUFFIXES:
+        yield from _read_json_names(path) if path.suffix == ".json" else read_lines(path)
+        return
+    array = open_array(path, key="ids")
+    if len(array.shape) != 1 or array.dtype.is_floating_point:
+        raise InputError(
+            f"{path}: expected one integer id an example, found {_name(array.dtype)} of shape {array.shape}"
+        )
+    for block in array.blocks(65536):
+        yield from (str(value) for value in block.tolist())
+
+
+def _refuse_first_outlier(source: ArrayFile, logits: Tensor, start: int) -> None:
+    row, column = (~(logits.abs() <= LARGEST_LOGIT)).nonzero()[0].tolist()
+    raise InputError(
+        f"{source.path}: row {start + row}: expected finite logits, found {logits[row, column]} at class {column}"
+    )
+
+
+def _check_normalised(source: ArrayFile, logits: Tensor, start: int) -> None:
+    tolerance = 1e-2 if source.dtype in _HALF else 1e-4
+    sums = logits.exp().sum(-1)
+    wrong = (sums - 1).abs() > tolerance
+    if wrong.any():
+        row = int(wrong.nonzero()[0])
+        raise InputError(
+            f"{source.path}: row {start + row}: expected log-probabilities whose exponentials sum to 1, "
+            f"found a sum of {sums[row].item():.6g}"
+        )
+
+
+def _refuse_probabilities(source: ArrayFile, logits: Tensor) -> None:
+    tolerance = 1e-2 if source.dtype in _HALF else 1e-5
+    if (logits > 0).all() and ((logits.sum(-1) - 1).abs() <= tolerance).all():
+        raise InputError(
+            f"{source.path}: row 0: expected logits, found probabilities (positive, with sum 1); "
+            "pass their logarithms with --log-probabilities"
+        )
+
+
+def _check_label_values(source: ArrayFile, labels: Tensor, start: int, num_classes: int) -> None:
+    outside = (labels < 0) | (labels >= num_classes)
+    if outside.any():
+        row = int(outside.nonzero()[0])
+        raise InputError(
+            f"{source.path}: row {start + row}: expected a label from 0 to {num_classes - 1}, found {labels[row]}"
+        )
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
