@@ -1,8 +1,14 @@
 """When closer imitation must give something back: the blocking test, the price of moving, and the blocked region."""
 
+from dataclasses import dataclass
+
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from tpkd.geometry.divergences import imitation_loss, kl_divergence
+from tpkd.geometry.inputs import check_logits, check_pair, check_same_shape
+from tpkd.geometry.margins import margins
+from tpkd.geometry.split import drop_target
 from tpkd.theory.pair import Pair, split_pair
 
 
@@ -38,3 +44,68 @@ def pair_is_blocked(pair: Pair, *, tolerance: float = 0.0) -> Bool[Tensor, "*bat
         tensor([True])
     """
     return pair.student.log_residual - pair.teacher.log_residual <= pair.log_ratio.amin(-1) + tolerance
+
+
+@dataclass(frozen=True)
+class BlockingGap:
+    """What moving to another prediction does to full imitation, and the two terms it is made of."""
+
+    change: Float[Tensor, "*batch"]
+    """L_T(p') - L_T(p)."""
+    distance: Float[Tensor, "*batch"]
+    """KL(p || p')."""
+    margin_term: Float[Tensor, "*batch"]
+    """sum_j (t_j - p_j) (M_j(p') - M_j(p)); nonnegative when p is blocked and p' keeps every margin."""
+
+
+def blocking_gap(
+    candidate_logits: Float[Tensor, "*batch K"],
+    student_logits: Float[Tensor, "*batch K"],
+    teacher_logits: Float[Tensor, "*batch K"],
+    labels: Int[Tensor, "*batch"],
+) -> BlockingGap:
+    """What replacing the student by a candidate prediction does to full imitation.
+
+    Paper: eq:block, L_T(p') - L_T(p) = KL(p || p') + sum_j (t_j - p_j) dM_j for any p'; both sides are computed.
+
+    Shapes: logits `(*batch, K)`, labels `(*batch)`; every field is `(*batch)`.
+
+    Example:
+        >>> import torch
+        >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
+        >>> gap = blocking_gap(student + torch.tensor([1.0, 0.0, 0.0]), student, teacher, torch.tensor([0]))
+        >>> torch.allclose(gap.change, gap.distance + gap.margin_term)
+        True
+    """
+    check_logits("candidate_logits", candidate_logits)
+    check_same_shape(student_logits, candidate_logits, "candidate_logits")
+    z, zt, y = check_pair(student_logits, teacher_logits, labels)
+    candidate = candidate_logits.to(z.dtype)
+    log_p, log_t = z.log_softmax(-1), zt.log_softmax(-1)
+    gain = margins(candidate, y) - margins(z, y)
+    excess = drop_target(log_t.exp() - log_p.exp(), y)
+    return BlockingGap(
+        change=imitation_loss(candidate, zt, y) - imitation_loss(z, zt, y),
+        distance=kl_divergence(log_p, candidate.log_softmax(-1)),
+        margin_term=(excess * gain).sum(-1),
+    )
+
+
+def strict_blocking_log_odds(
+    student_logits: Float[Tensor, "*batch K"], teacher_logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]
+) -> Float[Tensor, "*batch"]:
+    """The log-odds above which a student with these relations is strictly blocked, whatever is left to learn.
+
+    Paper: appendix A.2, every rho with 1 - rho < (1 - tau) min_j q_j / r_j; the student's own confidence plays no part.
+
+    Shapes: logits `(*batch, K)`, labels `(*batch)`; returns logit(rho) at the border, `(*batch)`.
+
+    Example:
+        >>> import torch
+        >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
+        >>> strict_blocking_log_odds(student, teacher, torch.tensor([0])).sigmoid()
+        tensor([0.6429])
+    """
+    pair = split_pair(student_logits, teacher_logits, labels)
+    log_residual = pair.teacher.log_residual + pair.log_ratio.amin(-1).clamp(max=0)
+    return (-log_residual.expm1()).log() - log_residual

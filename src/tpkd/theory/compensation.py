@@ -1,9 +1,15 @@
 """What exact conditional transfer costs in confidence, and the path that pays no more."""
 
+from dataclasses import dataclass
+
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tpkd.theory.pair import Pair, split_pair
+from tpkd.geometry.divergences import binary_kl_divergence, kl_divergence
+from tpkd.geometry.inputs import check_single
+from tpkd.geometry.split import insert_target, join, split
+from tpkd.theory.pair import Pair, as_grid, split_pair
 
 
 def transfer_cost(
@@ -17,7 +23,6 @@ def transfer_cost(
     Shapes: logits `(*batch, K)`, labels `(*batch)`; returns `(*batch)`, in nats.
 
     Example:
-        >>> import torch
         >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
         >>> transfer_cost(student, teacher, torch.tensor([0]))
         tensor([0.6650])
@@ -29,7 +34,6 @@ def pair_transfer_cost(pair: Pair) -> Float[Tensor, "*batch"]:
     """`transfer_cost` of predictions that are already split.
 
     Example:
-        >>> import torch
         >>> pair_transfer_cost(split_pair(torch.zeros(1, 3), torch.zeros(1, 3), torch.tensor([0])))
         tensor([0.])
     """
@@ -39,12 +43,11 @@ def pair_transfer_cost(pair: Pair) -> Float[Tensor, "*batch"]:
 def min_log_odds(
     student_logits: Float[Tensor, "*batch K"], teacher_logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]
 ) -> Float[Tensor, "*batch"]:
-    """The log-odds of the least confidence that permits exact transfer; exact where the confidence itself rounds to one.
+    """The log-odds of the least confidence that permits exact transfer; exact where that rounds to one.
 
     Paper: eq:mincost, logit(a_min) = logit(rho) + D_inf(q || r).
 
     Example:
-        >>> import torch
         >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
         >>> min_log_odds(student, teacher, torch.tensor([0])).exp()
         tensor([17.5000])
@@ -61,9 +64,174 @@ def min_confidence(
     Paper: section 4.2, a_min = rho R / (1 - rho + rho R) with R = max_j q_j / r_j, the sigmoid of `min_log_odds`.
 
     Example:
-        >>> import torch
         >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
         >>> min_confidence(student, teacher, torch.tensor([0]))
         tensor([0.9459])
     """
     return min_log_odds(student_logits, teacher_logits, labels).sigmoid()
+
+
+def transfer_endpoint(
+    student_logits: Float[Tensor, "*batch K"], teacher_logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]
+) -> Float[Tensor, "*batch K"]:
+    """Log-probabilities of the least confident prediction that has the teacher's relations and keeps every margin.
+
+    Paper: section 4.2, p* = (a_min, (1 - a_min) q).
+
+    Example:
+        >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
+        >>> transfer_endpoint(student, teacher, torch.tensor([0])).exp()
+        tensor([[0.9459, 0.0225, 0.0315]])
+    """
+    pair = split_pair(student_logits, teacher_logits, labels)
+    return join(pair.student.log_odds + pair_transfer_cost(pair), pair.teacher.log_conditional, pair.labels)
+
+
+def log_transfer_path(
+    student_logits: Float[Tensor, "*batch K"],
+    teacher_logits: Float[Tensor, "*batch K"],
+    labels: Int[Tensor, "*batch"],
+    position: float | Float[Tensor, "*grid"],
+) -> Float[Tensor, "*path K"]:
+    """Log-probabilities along the path from the student to exact transfer that compensates just enough at each point.
+
+    Paper: eq:path, r(s) = (1 - s) r + s q and logit a(s) = logit(rho) + log(1 - s + s R), R = max_j q_j / r_j.
+
+    Shapes: logits `(*batch, K)`, labels `(*batch)`; `position` in [0, 1] is a number or broadcasts against the batch
+    shape, so a grid stands in front as `(G, 1)` and gives `(G, *batch, K)`.
+
+    Example:
+        >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
+        >>> log_transfer_path(student, teacher, torch.tensor([0]), torch.tensor([[0.0], [1.0]])).exp()
+        tensor([[[0.9000, 0.0700, 0.0300]],
+        <BLANKLINE>
+                [[0.9459, 0.0225, 0.0315]]])
+    """
+    pair = split_pair(student_logits, teacher_logits, labels)
+    point = _PathPoint.at(pair, position)
+    log_odds = pair.student.log_odds + point.log_odds_gain
+    return join(log_odds, pair.student.log_conditional + point.log_growth, pair.labels.expand(log_odds.shape))
+
+
+@dataclass(frozen=True)
+class TransferPath:
+    """Margins and conditional loss along the transfer path, and how they change with the position."""
+
+    log_odds_gain: Float[Tensor, "*path"]
+    """logit a(s) - logit(rho)."""
+    margin_gain: Float[Tensor, "*path K-1"]
+    """M_j(p(s)) - M_j(p), never negative."""
+    margin_slope: Float[Tensor, "*path K-1"]
+    """dM_j / ds, never negative."""
+    conditional_loss: Float[Tensor, "*path"]
+    """KL(q || r(s))."""
+    conditional_slope: Float[Tensor, "*path"]
+    """dKL(q || r(s)) / ds, negative until the end unless r = q."""
+
+
+def transfer_path(
+    student_logits: Float[Tensor, "*batch K"],
+    teacher_logits: Float[Tensor, "*batch K"],
+    labels: Int[Tensor, "*batch"],
+    position: float | Float[Tensor, "*grid"],
+) -> TransferPath:
+    """What the transfer path does to every margin and to the conditional loss, in closed form.
+
+    Paper: appendix A.4, with l_j = q_j / r_j: dM_j/ds = (R - l_j) / ((1 - s + s R)(1 - s + s l_j)) and
+    dKL/ds = -(1 - s) sum_j (q_j - r_j)^2 / r_j(s).
+
+    Shapes: as `log_transfer_path`; margins are `(*path, K-1)`, losses `(*path)`.
+
+    Example:
+        >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
+        >>> transfer_path(student, teacher, torch.tensor([0]), 1.0).margin_gain
+        tensor([[1.1838, 0.0000]])
+    """
+    pair = split_pair(student_logits, teacher_logits, labels)
+    point = _PathPoint.at(pair, position)
+    gain = point.log_odds_gain.unsqueeze(-1)
+    shortfall = pair.log_ratio - pair_transfer_cost(pair).unsqueeze(-1)
+    log_q, log_r = pair.teacher.log_conditional, pair.student.log_conditional
+    log_distance = log_q.maximum(log_r) + (-(-pair.log_ratio.abs()).expm1()).log()
+    curvature = (2 * log_distance - log_r - point.log_growth).exp().sum(-1)
+    return TransferPath(
+        log_odds_gain=point.log_odds_gain,
+        margin_gain=gain - point.log_growth,
+        margin_slope=-shortfall.expm1() * (pair.log_ratio - shortfall - gain - point.log_growth).exp(),
+        conditional_loss=kl_divergence(log_q, log_r + point.log_growth),
+        conditional_slope=-(1 - point.position) * curvature,
+    )
+
+
+@dataclass(frozen=True)
+class _PathPoint:
+    position: Tensor
+    log_odds_gain: Tensor
+    """log(1 - s + s R)."""
+    log_growth: Tensor
+    """log(r_j(s) / r_j) = log(1 - s + s l_j)."""
+
+    @classmethod
+    def at(cls, pair: Pair, position: float | Tensor) -> "_PathPoint":
+        s = as_grid("position", position, pair.student.log_odds, low=0, high=1)
+        stay, go = (-s).log1p(), s.log()
+        gain = torch.logaddexp(stay.squeeze(-1), go.squeeze(-1) + pair_transfer_cost(pair))
+        return cls(s.squeeze(-1), gain, torch.logaddexp(stay, go + pair.log_ratio))
+
+
+def log_separation_family(
+    teacher_logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"], residual: float | Float[Tensor, "*grid"]
+) -> Float[Tensor, "*path K"]:
+    """Log-probabilities of students that know label and relations, and imitate worse the better they know the label.
+
+    Paper: eq:separation, p(e) = (1 - e, e q): as e falls to 0 the label loss goes to 0, the conditional loss is 0 and
+    the full imitation loss goes to infinity.
+
+    Shapes: teacher logits `(*batch, K)`, labels `(*batch)`; `residual` in (0, 1) is a number or broadcasts against the
+    batch shape.
+
+    Example:
+        >>> log_separation_family(torch.tensor([[0.40, 0.25, 0.35]]).log(), torch.tensor([0]), 0.12).exp()
+        tensor([[0.8800, 0.0500, 0.0700]])
+    """
+    zt, y = check_single("teacher_logits", teacher_logits, labels)
+    log_q = split(zt, y).log_conditional
+    tiny = torch.finfo(zt.dtype).smallest_normal
+    e = as_grid("residual", residual, log_q[..., 0], low=tiny, high=1 - torch.finfo(zt.dtype).eps)
+    log_others = e.log() + log_q
+    log_target = (-e).log1p().squeeze(-1).expand(log_others.shape[:-1])
+    return insert_target(log_others, log_target, y.expand(log_target.shape))
+
+
+def ce_only_optimum(
+    student_logits: Float[Tensor, "*batch K"], teacher_logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]
+) -> Float[Tensor, "*batch K"]:
+    """Log-probabilities of the closest imitation when only the label loss is protected, not every margin.
+
+    Paper: eq:ce-only-optimum, (a, (1 - a) q) with a = max(rho, tau). It may lower single margins.
+
+    Example:
+        >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
+        >>> ce_only_optimum(student, teacher, torch.tensor([0])).exp()
+        tensor([[0.9000, 0.0417, 0.0583]])
+    """
+    pair = split_pair(student_logits, teacher_logits, labels)
+    log_odds = pair.student.log_odds.maximum(pair.teacher.log_odds)
+    return join(log_odds, pair.teacher.log_conditional, pair.labels)
+
+
+def ce_only_imitation_loss(
+    student_logits: Float[Tensor, "*batch K"], teacher_logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]
+) -> Float[Tensor, "*batch"]:
+    """The imitation loss that is left at `ce_only_optimum`.
+
+    Paper: appendix A.6, kl(tau || max(rho, tau)): zero exactly when the student is no more certain than the teacher.
+
+    Example:
+        >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
+        >>> ce_only_imitation_loss(student, teacher, torch.tensor([0]))
+        tensor([0.7507])
+    """
+    pair = split_pair(student_logits, teacher_logits, labels)
+    log_odds = pair.student.log_odds.maximum(pair.teacher.log_odds)
+    return binary_kl_divergence(pair.teacher.log_odds, log_odds)

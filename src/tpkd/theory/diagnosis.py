@@ -13,6 +13,7 @@ from tpkd.geometry.divergences import binary_kl_divergence
 from tpkd.theory.blocking import pair_is_blocked
 from tpkd.theory.compensation import pair_transfer_cost
 from tpkd.theory.pair import Pair, split_pair
+from tpkd.theory.vectors import inner
 
 _BETA = 0.5
 
@@ -98,16 +99,17 @@ def diagnose(
     student, teacher = pair.student, pair.teacher
     r, q = student.log_conditional.exp(), teacher.log_conditional.exp()
     difference = r - q
-    compensation = -safe_threshold(torch.zeros_like(student.log_odds), difference)
-    safe = difference.maximum(-compensation.unsqueeze(-1))
-    conditional_loss = torch.linalg.vecdot(q, pair.log_ratio).clamp(min=0)
+    zero = torch.zeros_like(student.log_odds)
+    zeta = safe_threshold(zero, difference)
+    safe, compensation = difference.maximum(zeta.unsqueeze(-1)), zero - zeta
+    conditional_loss = inner(q, pair.log_ratio).clamp(min=0)
     cost = pair_transfer_cost(pair)
     confidence_part = binary_kl_divergence(teacher.log_odds, student.log_odds)
     return Diagnosis(
         blocked=pair_is_blocked(pair),
         confidence=student.log_confidence.exp(),
         teacher_confidence=teacher.log_confidence.exp(),
-        label_loss=-student.log_confidence,
+        label_loss=zero - student.log_confidence,
         imitation_loss=confidence_part + teacher.log_residual.exp() * conditional_loss,
         conditional_loss=conditional_loss,
         transfer_cost=cost,
@@ -123,7 +125,7 @@ def _retention(difference: Tensor, safe: Tensor) -> Tensor:
     # u_y = 0, so the label coordinate adds nothing. Scaled first: squares of a nearly finished student underflow.
     scale = difference.abs().amax(-1, keepdim=True)
     u = difference / scale
-    return torch.where(scale.squeeze(-1) > 0, torch.linalg.vecdot(u, safe / scale) / torch.linalg.vecdot(u, u), 1.0)
+    return torch.where(scale.squeeze(-1) > 0, inner(u, safe / scale) / inner(u, u), 1.0)
 
 
 def _update_cosine(pair: Pair, r: Tensor, difference: Tensor, safe: Tensor, compensation: Tensor) -> Tensor:
@@ -145,7 +147,7 @@ def _scaled(others: Tensor, target: Tensor) -> _Vector:
 
 
 def _inner(a: _Vector, b: _Vector) -> Tensor:
-    return torch.linalg.vecdot(a[0], b[0]) + a[1] * b[1]
+    return inner(a[0], b[0]) + a[1] * b[1]
 
 
 def _mean(values: Tensor) -> float | None:

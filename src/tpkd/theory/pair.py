@@ -36,17 +36,23 @@ def split_pair(
     return Pair(student, teacher, y, teacher.log_conditional - student.log_conditional)
 
 
-def as_grid(name: str, value: float | Tensor, like: Tensor, *, low: float, high: float) -> Float[Tensor, "*grid 1"]:
-    """A number, or a tensor that broadcasts against the batch shape, checked and with a last axis for the classes."""
+def as_grid(
+    name: str, value: float | Tensor, like: Float[Tensor, "*batch"], *, low: float, high: float
+) -> Float[Tensor, "*grid 1"]:
+    """A number, or a tensor that broadcasts against the batch shape, checked and given an axis for the classes.
+
+    Example:
+        >>> as_grid("position", 0.5, torch.zeros(4), low=0, high=1)
+        tensor([0.5000])
+    """
     grid = torch.as_tensor(value, dtype=like.dtype, device=like.device)
     outside = ~((grid >= low) & (grid <= high))
     if outside.any():
         raise ValueError(f"{name}: expected numbers from {low:g} to {high:g}, got {grid[outside][0].item():g}")
-    try:
-        torch.broadcast_shapes(grid.shape, like.shape)
-    except RuntimeError:
+    sizes = zip(reversed(grid.shape), reversed(like.shape), strict=False)
+    if any(1 not in (a, b) and a != b for a, b in sizes):
         raise ValueError(
             f"{name}: expected a number or a shape that broadcasts against the batch {tuple(like.shape)}, "
             f"got {tuple(grid.shape)}"
-        ) from None
+        )
     return grid.unsqueeze(-1)

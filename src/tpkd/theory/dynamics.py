@@ -1,0 +1,254 @@
+"""The joint potential of label and conditional learning, and how well the protected direction descends it."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from tpkd.geometry.constants import POTENTIAL_LABEL_WEIGHT, retention_bound
+from tpkd.geometry.directions import directions
+from tpkd.geometry.divergences import conditional_loss, label_loss
+from tpkd.geometry.inputs import check_pair
+from tpkd.theory.vectors import check_positive, inner
+
+
+def joint_potential(
+    student_logits: Float[Tensor, "*batch K"],
+    teacher_logits: Float[Tensor, "*batch K"],
+    labels: Int[Tensor, "*batch"],
+    *,
+    label_weight: float = POTENTIAL_LABEL_WEIGHT,
+) -> Float[Tensor, "*batch"]:
+    """What is left of both kinds of learning, in one number that every protected step lowers.
+
+    Paper: section 5.3, Phi = 4 L_CE + L_cond; appendix C.5 puts w in place of 4.
+
+    Example:
+        >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
+        >>> joint_potential(student, teacher, torch.tensor([0]))
+        tensor([0.5932])
+    """
+    check_positive("label_weight", label_weight)
+    z, zt, y = check_pair(student_logits, teacher_logits, labels)
+    return label_weight * label_loss(z, y) + conditional_loss(z, zt, y)
+
+
+def potential_gradient(
+    student_logits: Float[Tensor, "*batch K"],
+    teacher_logits: Float[Tensor, "*batch K"],
+    labels: Int[Tensor, "*batch"],
+    *,
+    label_weight: float = POTENTIAL_LABEL_WEIGHT,
+) -> Float[Tensor, "*batch K"]:
+    """The logit gradient of the joint potential.
+
+    Paper: section 5.3, g_Phi = 4 h + u; appendix C.5 puts w in place of 4.
+
+    Example:
+        >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
+        >>> potential_gradient(student, teacher, torch.tensor([0]))
+        tensor([[-0.4000,  0.5633, -0.1633]])
+    """
+    check_positive("label_weight", label_weight)
+    step = directions(student_logits, teacher_logits, labels)
+    return label_weight * step.label + step.conditional
+
+
+@dataclass(frozen=True)
+class JointAlignment:
+    """How the complete direction stands to the gradient of the potential."""
+
+    inner_product: Float[Tensor, "*batch"]
+    """g_Phi'v, the first-order descent."""
+    lower_bound: Float[Tensor, "*batch"]
+    """||v||^2 + (gamma_K / 4) ||g_Phi||^2."""
+    cosine: Float[Tensor, "*batch"]
+    """cos(g_Phi, v), at least sqrt(gamma_K); 1 where both vanish."""
+
+
+def joint_alignment(
+    student_logits: Float[Tensor, "*batch K"], teacher_logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]
+) -> JointAlignment:
+    """How surely the protected direction descends the joint potential, at each example.
+
+    Paper: eq:full-alignment, prop:full-alignment. g_Phi'v >= ||v||^2 + (gamma_K / 4) ||g_Phi||^2 and
+    cos(g_Phi, v) >= sqrt(gamma_K), tight.
+
+    Shapes: logits `(*batch, K)`, labels `(*batch)`; every field is `(*batch)`.
+
+    Example:
+        >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
+        >>> joint_alignment(student, teacher, torch.tensor([0])).cosine
+        tensor([0.9947])
+    """
+    step = directions(student_logits, teacher_logits, labels)
+    gradient = POTENTIAL_LABEL_WEIGHT * step.label + step.conditional
+    return _alignment(gradient, step.update, student_logits.shape[-1])
+
+
+def batch_alignment(
+    student_logits: Float[Tensor, "*batch K"], teacher_logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]
+) -> JointAlignment:
+    """How surely the stacked protected directions of a batch descend the mean of the joint potential.
+
+    Paper: eq:sector, with W = col(g_Phi_i) / sqrt(N) and V = col(v_i) / sqrt(N): the same bounds as for one example.
+
+    Shapes: logits `(*batch, K)`, labels `(*batch)`; every field is one number.
+
+    Example:
+        >>> student, teacher = torch.tensor([[4.0, 1.0, 0.0], [0.0, 1.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.5]] * 2)
+        >>> batch_alignment(student, teacher, torch.tensor([0, 1])).cosine > 0.866
+        tensor(True)
+    """
+    step = directions(student_logits, teacher_logits, labels)
+    scale = max(labels.numel(), 1) ** -0.5
+    W = scale * (POTENTIAL_LABEL_WEIGHT * step.label + step.conditional)
+    return _alignment(W.reshape(-1), scale * step.update.reshape(-1), student_logits.shape[-1])
+
+
+def _alignment(gradient: Tensor, update: Tensor, num_classes: int) -> JointAlignment:
+    gamma = retention_bound(num_classes)
+    return JointAlignment(
+        inner_product=inner(gradient, update),
+        lower_bound=inner(update, update) + gamma / 4 * inner(gradient, gradient),
+        cosine=_cosine(gradient, update),
+    )
+
+
+def _cosine(a: Tensor, b: Tensor) -> Tensor:
+    # Scaled first: squares of a nearly finished student underflow. Both vectors vanish together, and cosine 0 / 0 is 1.
+    a, b = a / a.abs().amax(-1, keepdim=True), b / b.abs().amax(-1, keepdim=True)
+    cosine = inner(a, b) / (inner(a, a) * inner(b, b)).sqrt()
+    return torch.where(cosine.isnan(), 1.0, cosine)
+
+
+@dataclass(frozen=True)
+class AlignmentExpansion:
+    """The slack of the alignment bound as five terms, none of them negative (the last two are taken together)."""
+
+    slack: Float[Tensor, "*batch"]
+    """g_Phi'v - ||v||^2 - (gamma / 4) ||g_Phi||^2."""
+    label_term: Float[Tensor, "*batch"]
+    """(3 - 4 gamma) ||h||^2."""
+    agreement_term: Float[Tensor, "*batch"]
+    """2 (1 - gamma) h'd."""
+    polar_term: Float[Tensor, "*batch"]
+    """(1 - 2 gamma) h'e, with e = u - d."""
+    kept_term: Float[Tensor, "*batch"]
+    """(1 - gamma) ||d||^2 / 4."""
+    removed_term: Float[Tensor, "*batch"]
+    """-gamma ||e||^2 / 4, at most as large as the term before."""
+
+
+def alignment_expansion(
+    student_logits: Float[Tensor, "*batch K"], teacher_logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]
+) -> AlignmentExpansion:
+    """Why the protected direction descends the joint potential: the slack of the alignment bound, term by term.
+
+    Paper: eq:alignment-expansion, the slack is the sum of the five terms; it tends to 0 in the sharp case.
+
+    Shapes: logits `(*batch, K)`, labels `(*batch)`; every field is `(*batch)`.
+
+    Example:
+        >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
+        >>> parts = alignment_expansion(student, teacher, torch.tensor([0]))
+        >>> terms = parts.label_term + parts.agreement_term + parts.polar_term + parts.kept_term + parts.removed_term
+        >>> torch.allclose(parts.slack, terms)
+        True
+    """
+    step = directions(student_logits, teacher_logits, labels)
+    gamma = retention_bound(student_logits.shape[-1])
+    h, u, d = step.label, step.conditional, step.safe
+    e = u - d
+    aligned = _alignment(POTENTIAL_LABEL_WEIGHT * h + u, step.update, student_logits.shape[-1])
+    return AlignmentExpansion(
+        slack=aligned.inner_product - aligned.lower_bound,
+        label_term=(3 - 4 * gamma) * inner(h, h),
+        agreement_term=2 * (1 - gamma) * inner(h, d),
+        polar_term=(1 - 2 * gamma) * inner(h, e),
+        kept_term=(1 - gamma) / 4 * inner(d, d),
+        removed_term=-gamma / 4 * inner(e, e),
+    )
+
+
+def ce_interaction(
+    student_logits: Float[Tensor, "*batch K"], teacher_logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]
+) -> Float[Tensor, "*batch"]:
+    """What the label step does to the conditional loss at first order: positive where it helps.
+
+    Paper: eq:ce-shape-interaction, u'h = (1 - rho)(||r - q||^2 + ||r||^2 - ||q||^2) / 2 = (1 - rho)(r - q)'r.
+
+    Example:
+        >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
+        >>> ce_interaction(student, teacher, torch.tensor([0]))
+        tensor([0.0113])
+    """
+    step = directions(student_logits, teacher_logits, labels)
+    return inner(step.conditional, step.label)
+
+
+@dataclass(frozen=True)
+class OwnDescent:
+    """What one complete step does to its own conditional loss."""
+
+    rate: Float[Tensor, "*batch"]
+    """u'v = u'h + ||d||^2 / 2: positive where the step lowers the conditional loss at first order."""
+    lower_bound: Float[Tensor, "*batch"]
+    """-||h|| ||u|| + (gamma_K / 2) ||u||^2."""
+
+
+def own_descent(
+    student_logits: Float[Tensor, "*batch K"], teacher_logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]
+) -> OwnDescent:
+    """The rate at which a complete step lowers its own conditional loss, and its bound.
+
+    Paper: eq:own-shape-direction, u'v = u'h + ||d||^2 / 2 >= -||h|| ||u|| + (gamma_K / 2) ||u||^2.
+
+    Shapes: logits `(*batch, K)`, labels `(*batch)`; every field is `(*batch)`.
+
+    Example:
+        >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
+        >>> own = own_descent(student, teacher, torch.tensor([0]))
+        >>> own.rate >= own.lower_bound
+        tensor([True])
+    """
+    step = directions(student_logits, teacher_logits, labels)
+    h, u = step.label, step.conditional
+    gamma = retention_bound(student_logits.shape[-1])
+    return OwnDescent(
+        rate=inner(u, step.update),
+        lower_bound=gamma / 2 * inner(u, u) - torch.linalg.vector_norm(h, dim=-1) * torch.linalg.vector_norm(u, dim=-1),
+    )
+
+
+@dataclass(frozen=True)
+class OwnStepLimit:
+    """Which complete steps are certain to lower their own conditional loss."""
+
+    certain: Bool[Tensor, "*batch"]
+    """||u|| > 0 and ||h|| / ||u|| < gamma_K / 2."""
+    step_limit: Float[Tensor, "*batch"]
+    """4 u'v / ||v||^2; every smaller positive step lowers the conditional loss. 0 where `certain` is False."""
+
+
+def own_step_limit(
+    student_logits: Float[Tensor, "*batch K"], teacher_logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]
+) -> OwnStepLimit:
+    """The step sizes below which a complete step is certain to lower its own conditional loss.
+
+    Paper: eq:own-shape-condition, ||u|| > 0, ||h|| / ||u|| < gamma_K / 2 and 0 < eta < 4 u'v / ||v||^2.
+
+    Shapes: logits `(*batch, K)`, labels `(*batch)`; every field is `(*batch)`.
+
+    Example:
+        >>> student, teacher = torch.tensor([[9.0, 1.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.5]])
+        >>> own_step_limit(student, teacher, torch.tensor([0])).certain
+        tensor([True])
+    """
+    step = directions(student_logits, teacher_logits, labels)
+    gamma = retention_bound(student_logits.shape[-1])
+    scale = step.update.abs().amax(-1, keepdim=True)
+    h, u, v = step.label / scale, step.conditional / scale, step.update / scale
+    certain = torch.linalg.vector_norm(h, dim=-1) < gamma / 2 * torch.linalg.vector_norm(u, dim=-1)
+    return OwnStepLimit(certain, torch.where(certain, 4 * inner(u, v) / inner(v, v), 0.0))

@@ -1,0 +1,185 @@
+"""The finite-compensation frontier: the best partial transfer that a given rise in confidence can buy."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from tpkd.geometry.divergences import kl_divergence
+from tpkd.geometry.inputs import check_single
+from tpkd.geometry.split import split
+from tpkd.theory.compensation import pair_transfer_cost
+from tpkd.theory.pair import Pair, as_grid, split_pair
+
+
+@dataclass(frozen=True)
+class FrontierPoint:
+    """The best conditional distribution within a budget, and what is left to learn there."""
+
+    log_conditional: Float[Tensor, "*grid K-1"]
+    """log x*."""
+    value: Float[Tensor, "*grid"]
+    """V(B) = KL(q || x*)."""
+
+
+def frontier(
+    student_logits: Float[Tensor, "*batch K"],
+    teacher_logits: Float[Tensor, "*batch K"],
+    labels: Int[Tensor, "*batch"],
+    budget: float | Float[Tensor, "*grid"],
+) -> FrontierPoint:
+    """The least conditional loss that a budget of correct-class log-odds can buy, with every margin kept.
+
+    Paper: eq:budget-optimum, argmin KL(q || x) over x_j <= e^B r_j is x_j = min(e^B r_j, q_j / lambda). The classes at
+    their cap are those with the largest log(q_j / r_j); lambda normalises. One sort and sums in log space.
+
+    Shapes: logits `(*batch, K)`, labels `(*batch)`; `budget` >= 0 is a number or broadcasts against the batch shape, so
+    a grid stands in front as `(G, 1)`. Returns `log_conditional` `(*grid, K-1)` and `value` `(*grid)`.
+
+    Example:
+        >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
+        >>> frontier(student, teacher, torch.tensor([0]), torch.tensor([[0.0], [0.3], [0.7]])).value
+        tensor([[0.1717],
+                [0.0644],
+                [0.0000]])
+    """
+    pair = split_pair(student_logits, teacher_logits, labels)
+    cost = pair_transfer_cost(pair)
+    B = as_grid("budget", budget, cost, low=0, high=float("inf"))
+    complete = cost.unsqueeze(-1) <= B
+    # Beyond the cost nothing changes, and an infinite budget has no e^B.
+    B = B.minimum(cost.unsqueeze(-1))
+    log_multiplier = _log_multiplier(pair, B)
+    growth = torch.where(complete, pair.log_ratio, B.minimum(pair.log_ratio - log_multiplier))
+    log_x = pair.student.log_conditional + growth
+    value = kl_divergence(pair.teacher.log_conditional, log_x)
+    return FrontierPoint(log_x, torch.where(complete.squeeze(-1), 0.0, value))
+
+
+def _log_multiplier(pair: Pair, B: Float[Tensor, "*grid 1"]) -> Float[Tensor, "*grid 1"]:
+    """log lambda. With c_j = log(q_j / r_j) falling, class k is at its cap exactly when sum_j r_j [1 - e^(c_j - c_k)]_+
+    exceeds 1 - e^-B; every sum below has nonnegative terms only, so that a tiny budget loses no digits.
+    """
+    c, order = pair.log_ratio.sort(-1, descending=True)
+    log_r, log_q = pair.student.log_conditional.gather(-1, order), pair.teacher.log_conditional.gather(-1, order)
+    log_r_before, log_r_after = log_r.logcumsumexp(-1), _log_sum_from(log_r)
+    # e^c_k sum_j r_j [1 - e^(c_j - c_k)]_+ grows from k + 1 to k by (e^c_k - e^c_{k+1}) times the r-mass after k.
+    steps = log_r_after[..., 1:] + c[..., :-1] + (-c.diff(dim=-1).expm1()).log()
+    log_excess = _log_sum_from(steps) - c[..., :-1]
+    log_gain = (-(-B).expm1()).log()
+    capped = (log_excess > log_gain).sum(-1, keepdim=True)
+    # lambda = (q-mass below the caps) / (1 - e^B r-mass at the caps), and 1 - e^B R = (1 - R) - (e^B - 1) R.
+    last = (capped - 1).clamp(min=0)
+    log_r_capped = torch.where(capped > 0, _take(log_r_before, last), -torch.inf)
+    log_r_free, log_q_free = _take(log_r_after, capped), _take(_log_sum_from(log_q), capped)
+    log_left = log_r_free + (-(B + log_gain + log_r_capped - log_r_free).clamp(max=0).expm1()).log()
+    # Rounding may not carry lambda past the caps that were found: it stays between their neighbours.
+    upper = torch.where(capped > 0, _take(c, last) - B, torch.inf)
+    return (log_q_free - log_left).clamp(min=_take(c, capped) - B, max=upper)
+
+
+def _log_sum_from(log_values: Tensor) -> Tensor:
+    return log_values.flip(-1).logcumsumexp(-1).flip(-1)
+
+
+def _take(values: Tensor, index: Tensor) -> Tensor:
+    return values.expand(*index.shape[:-1], values.shape[-1]).gather(-1, index)
+
+
+def is_budget_feasible(
+    log_conditional: Float[Tensor, "*batch K-1"],
+    student_logits: Float[Tensor, "*batch K"],
+    labels: Int[Tensor, "*batch"],
+    budget: float | Float[Tensor, "*batch"],
+    *,
+    tolerance: float = 1e-12,
+) -> Bool[Tensor, "*batch"]:
+    """Whether a conditional distribution can be had for this rise in log-odds with no margin lowered.
+
+    Paper: eq:budget-feasible, sum_j x_j = 1 and x_j <= e^B r_j; both up to `tolerance` in the logarithm.
+
+    Shapes: `log_conditional` `(*batch, K-1)`, logits `(*batch, K)`, labels and result `(*batch)`; `log_conditional` may
+    carry more axes in front.
+
+    Example:
+        >>> student, x = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.6, 0.4]]).log()
+        >>> is_budget_feasible(x, student, torch.tensor([0]), 0.30, tolerance=1e-6)
+        tensor([True])
+        >>> is_budget_feasible(x, student, torch.tensor([0]), 0.28, tolerance=1e-6)
+        tensor([False])
+    """
+    z, y = check_single("student_logits", student_logits, labels)
+    log_r = split(z, y).log_conditional
+    if log_conditional.shape[-1] != log_r.shape[-1]:
+        raise ValueError(f"log_conditional: expected {log_r.shape[-1]} classes, got {log_conditional.shape[-1]}")
+    B = as_grid("budget", budget, log_r[..., 0], low=0, high=float("inf"))
+    normalized = log_conditional.logsumexp(-1).abs() <= tolerance
+    return normalized & (log_conditional - log_r <= B + tolerance).all(-1)
+
+
+@dataclass(frozen=True)
+class FrontierEnds:
+    """Where the frontier starts and where it reaches zero."""
+
+    start: Float[Tensor, "*batch"]
+    """V(0) = KL(q || r)."""
+    completing_budget: Float[Tensor, "*batch"]
+    """The least B with V(B) = 0: the transfer cost."""
+
+
+def frontier_ends(
+    student_logits: Float[Tensor, "*batch K"], teacher_logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]
+) -> FrontierEnds:
+    """What is left to learn without any rise in confidence, and the rise at which nothing is left.
+
+    Paper: eq:budget-endpoints, V(0) = KL(q || r), and V(B) = 0 exactly when B >= D_inf(q || r).
+
+    Example:
+        >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
+        >>> frontier_ends(student, teacher, torch.tensor([0]))
+        FrontierEnds(start=tensor([0.1717]), completing_budget=tensor([0.6650]))
+    """
+    pair = split_pair(student_logits, teacher_logits, labels)
+    start = kl_divergence(pair.teacher.log_conditional, pair.student.log_conditional)
+    return FrontierEnds(start, pair_transfer_cost(pair))
+
+
+@dataclass(frozen=True)
+class LogFormPoint:
+    """A point of the frontier problem in logarithms: its objective and its two constraints, met when not positive."""
+
+    value: Float[Tensor, "*batch"]
+    """KL(q || r) - q'Y."""
+    excess_mass: Float[Tensor, "*batch"]
+    """log sum_j r_j e^Y_j."""
+    excess_budget: Float[Tensor, "*batch"]
+    """max_j Y_j - B."""
+
+
+def frontier_log_form(
+    log_growth: Float[Tensor, "*batch K-1"],
+    student_logits: Float[Tensor, "*batch K"],
+    teacher_logits: Float[Tensor, "*batch K"],
+    labels: Int[Tensor, "*batch"],
+    budget: float | Float[Tensor, "*batch"],
+) -> LogFormPoint:
+    """The frontier as a convex problem in Y = log(x / r), affine objective and constraints convex in (Y, B).
+
+    Paper: eq:budget-log-form, V(B) = min_Y KL(q || r) - q'Y with sum_j r_j e^Y_j <= 1 and Y_j <= B.
+
+    Shapes: `log_growth` `(*batch, K-1)`, logits `(*batch, K)`, labels `(*batch)`; every field is `(*batch)`.
+
+    Example:
+        >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
+        >>> frontier_log_form(torch.zeros(1, 2), student, teacher, torch.tensor([0]), 0.5).value
+        tensor([0.1717])
+    """
+    pair = split_pair(student_logits, teacher_logits, labels)
+    B = as_grid("budget", budget, pair.student.log_odds, low=0, high=float("inf"))
+    log_q, log_r = pair.teacher.log_conditional, pair.student.log_conditional
+    return LogFormPoint(
+        value=kl_divergence(log_q, log_r) - (log_q.exp() * log_growth).sum(-1),
+        excess_mass=(log_r + log_growth).logsumexp(-1),
+        excess_budget=log_growth.amax(-1) - B.squeeze(-1),
+    )

@@ -1,0 +1,295 @@
+"""Output iterations: what protected steps and label steps reach, how fast, and what each step is certain to gain."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tpkd.geometry.constants import (
+    CE_STEP_LIMIT,
+    OUTPUT_STEP_LIMIT,
+    coefficient_constant,
+    general_step_limit,
+    retention_bound,
+)
+from tpkd.geometry.directions import directions, named_direction
+from tpkd.geometry.divergences import kl_divergence
+from tpkd.geometry.inputs import check_pair, check_single
+from tpkd.geometry.split import split
+from tpkd.theory.dynamics import joint_potential, potential_gradient
+from tpkd.theory.vectors import check_positive, inner
+
+
+def output_iteration(
+    student_logits: Float[Tensor, "*batch K"],
+    teacher_logits: Float[Tensor, "*batch K"],
+    labels: Int[Tensor, "*batch"],
+    *,
+    step_size: float,
+    num_steps: int,
+    direction: str = "tpkd",
+    beta: float = 0.5,
+) -> Float[Tensor, "steps *batch K"]:
+    """The outputs of repeated steps z - step_size * direction(z), the start included.
+
+    Paper: thm:convergence. With "tpkd" and steps up to 4/5 the confidence goes to 1, r to the teacher's q and the
+    direction to 0; with "ce" and steps up to 1/20 the confidence goes to 1 and r to the uniform distribution.
+
+    Args:
+        student_logits: `(*batch, K)`, the finite start.
+        teacher_logits: `(*batch, K)`, fixed.
+        labels: `(*batch)`.
+        step_size: the constant output step.
+        num_steps: how many steps to take.
+        direction: a name of `tpkd.geometry.named_direction`.
+        beta: weight of the conditional direction.
+
+    Returns:
+        Logits `(num_steps + 1, *batch, K)`.
+
+    Example:
+        >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
+        >>> path = output_iteration(student, teacher, torch.tensor([0]), step_size=0.8, num_steps=200)
+        >>> split(path[-1], torch.tensor([0])).log_conditional.exp()
+        tensor([[0.4175, 0.5825]])
+    """
+    check_positive("step_size", step_size)
+    if num_steps < 0:
+        raise ValueError(f"num_steps: expected a nonnegative count, got {num_steps}")
+    z, zt, y = check_pair(student_logits, teacher_logits, labels)
+    path = [z]
+    for _ in range(num_steps):
+        path.append(path[-1] - step_size * named_direction(direction, path[-1], zt, y, beta=beta))
+    return torch.stack(path)
+
+
+@dataclass(frozen=True)
+class DescentCertificate:
+    """The fall of the potential in one step, and the part of it that is certain beforehand."""
+
+    decrease: Float[Tensor, "*batch"]
+    certain: Float[Tensor, "*batch"]
+
+
+def descent_certificate(
+    student_logits: Float[Tensor, "*batch K"],
+    teacher_logits: Float[Tensor, "*batch K"],
+    labels: Int[Tensor, "*batch"],
+    step_size: float,
+) -> DescentCertificate:
+    """What one protected step takes off the joint potential, and what it is certain to take off.
+
+    Paper: eq:descentcertificate, Phi(z) - Phi(z - eta v) >= (eta gamma_K / 4) ||g_Phi||^2 + eta (1 - 5 eta / 4) ||v||^2
+    for 0 < eta <= 4/5.
+
+    Shapes: logits `(*batch, K)`, labels `(*batch)`; every field is `(*batch)`.
+
+    Example:
+        >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
+        >>> step = descent_certificate(student, teacher, torch.tensor([0]), 0.8)
+        >>> step.decrease >= step.certain
+        tensor([True])
+    """
+    _check_step("step_size", step_size, OUTPUT_STEP_LIMIT)
+    z, zt, y = check_pair(student_logits, teacher_logits, labels)
+    gamma = retention_bound(z.shape[-1])
+    g, v = potential_gradient(z, zt, y), directions(z, zt, y).update
+    slack = 1 - step_size / OUTPUT_STEP_LIMIT
+    return DescentCertificate(
+        decrease=joint_potential(z, zt, y) - joint_potential(z - step_size * v, zt, y),
+        certain=step_size * gamma / 4 * inner(g, g) + step_size * slack * inner(v, v),
+    )
+
+
+def general_descent_certificate(
+    student_logits: Float[Tensor, "*batch K"],
+    teacher_logits: Float[Tensor, "*batch K"],
+    labels: Int[Tensor, "*batch"],
+    step_size: float,
+    *,
+    label_weight: float,
+    beta: float,
+) -> DescentCertificate:
+    """What one step of h + beta d takes off label_weight * L_CE + L_cond, and what it is certain to take off.
+
+    Paper: eq:general-coefficient-descent, at least (eta c_{w,beta} / 2)(||h||^2 + ||u||^2) for steps up to
+    `tpkd.geometry.general_step_limit`.
+
+    Shapes: logits `(*batch, K)`, labels `(*batch)`; every field is `(*batch)`.
+
+    Example:
+        >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
+        >>> step = general_descent_certificate(student, teacher, torch.tensor([0]), 0.02, label_weight=2.0, beta=1.0)
+        >>> step.decrease >= step.certain
+        tensor([True])
+    """
+    z, zt, y = check_pair(student_logits, teacher_logits, labels)
+    num_classes = z.shape[-1]
+    _check_step("step_size", step_size, general_step_limit(label_weight, beta, num_classes))
+    step = directions(z, zt, y, beta=beta)
+    before = joint_potential(z, zt, y, label_weight=label_weight)
+    after = joint_potential(z - step_size * step.update, zt, y, label_weight=label_weight)
+    residual = inner(step.label, step.label) + inner(step.conditional, step.conditional)
+    constant = coefficient_constant(label_weight, beta, num_classes)
+    return DescentCertificate(before - after, step_size * constant / 2 * residual)
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """Squared norms of the three learning signals of each example."""
+
+    joint: Float[Tensor, "*batch"]
+    """||g_Phi||^2."""
+    label: Float[Tensor, "*batch"]
+    """||h||^2, at most ||g_Phi||^2 / 8."""
+    conditional: Float[Tensor, "*batch"]
+    """||u||^2, at most 6 ||g_Phi||^2."""
+
+
+def squared_residuals(
+    student_logits: Float[Tensor, "*batch K"], teacher_logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]
+) -> Residuals:
+    """How large the joint, the label and the conditional signal still are.
+
+    Paper: appendix C.2, ||h||^2 <= ||g_Phi||^2 / 8 and ||u||^2 <= 6 ||g_Phi||^2.
+
+    Example:
+        >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
+        >>> squared_residuals(student, teacher, torch.tensor([0])).label
+        tensor([0.0158])
+    """
+    step = directions(student_logits, teacher_logits, labels)
+    g = potential_gradient(student_logits, teacher_logits, labels)
+    return Residuals(inner(g, g), inner(step.label, step.label), inner(step.conditional, step.conditional))
+
+
+def residual_sum_bound(
+    initial_potential: Float[Tensor, "*batch"], step_size: float, num_classes: int
+) -> Float[Tensor, "*batch"]:
+    """A bound on the sum of ||g_Phi||^2 over any number of protected steps.
+
+    Paper: eq:residual-rate, 4 Phi(z_0) / (eta gamma_K).
+
+    Example:
+        >>> residual_sum_bound(torch.tensor([0.6]), 0.8, 3)
+        tensor([4.])
+    """
+    _check_step("step_size", step_size, OUTPUT_STEP_LIMIT)
+    return 4 * initial_potential / (step_size * retention_bound(num_classes))
+
+
+def average_joint_residual_bound(
+    initial_potential: Float[Tensor, "*batch"], step_size: float, num_classes: int, num_steps: int
+) -> Float[Tensor, "*batch"]:
+    """A bound on the mean of ||g_Phi||^2 over the first protected steps.
+
+    Paper: eq:average-joint-residual, 4 Phi(z_0) / (eta gamma_K T).
+
+    Example:
+        >>> average_joint_residual_bound(torch.tensor([0.6]), 0.8, 3, 4)
+        tensor([1.])
+    """
+    _check_steps(num_steps)
+    return residual_sum_bound(initial_potential, step_size, num_classes) / num_steps
+
+
+def average_component_residual_bound(
+    initial_potential: Float[Tensor, "*batch"], step_size: float, num_classes: int, num_steps: int
+) -> Float[Tensor, "*batch"]:
+    """A bound on the mean of ||h||^2 + ||u||^2 / 12 over the first protected steps.
+
+    Paper: eq:average-component-residual, 5 Phi(z_0) / (2 eta gamma_K T).
+
+    Example:
+        >>> average_component_residual_bound(torch.tensor([0.6]), 0.8, 3, 5)
+        tensor([0.5000])
+    """
+    _check_steps(num_steps)
+    return 5 / 8 * residual_sum_bound(initial_potential, step_size, num_classes) / num_steps
+
+
+def general_average_residual_bound(
+    initial_potential: Float[Tensor, "*batch"],
+    step_size: float,
+    num_classes: int,
+    num_steps: int,
+    *,
+    label_weight: float,
+    beta: float,
+) -> Float[Tensor, "*batch"]:
+    """A bound on the mean of ||h||^2 + ||u||^2 over the first steps of h + beta d.
+
+    Paper: appendix C.5, 2 Phi_w(z_0) / (eta c_{w,beta} T).
+
+    Example:
+        >>> general_average_residual_bound(torch.tensor([0.6]), 0.01, 3, 10, label_weight=2.0, beta=1.0) > 0
+        tensor([True])
+    """
+    _check_steps(num_steps)
+    _check_step("step_size", step_size, general_step_limit(label_weight, beta, num_classes))
+    return 2 * initial_potential / (step_size * coefficient_constant(label_weight, beta, num_classes) * num_steps)
+
+
+def uniform_divergence(logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+    """How far the student's relations are from none at all, where the label step alone would take them.
+
+    Paper: appendix C.3, F = KL(nu || r) with nu uniform over the incorrect classes.
+
+    Example:
+        >>> uniform_divergence(torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([0]))
+        tensor([0.0872])
+    """
+    z, y = check_single("logits", logits, labels)
+    log_r = split(z, y).log_conditional
+    uniform = torch.full_like(log_r, 1 / log_r.shape[-1]).log()
+    return kl_divergence(uniform, log_r)
+
+
+@dataclass(frozen=True)
+class UniformStep:
+    """What one label step does to the relations among incorrect classes."""
+
+    effective_step: Float[Tensor, "*batch"]
+    """s = eta (1 - rho)."""
+    decrease: Float[Tensor, "*batch"]
+    """F(a) - F(a - s grad F)."""
+    certain: Float[Tensor, "*batch"]
+    """s (1 - s / 4) ||r - nu||^2, at most the decrease."""
+
+
+def label_step_uniformity(
+    logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"], step_size: float
+) -> UniformStep:
+    """How far one label step pushes the relations among incorrect classes towards none at all.
+
+    Paper: appendix C.3, F(a_{k+1}) <= F(a_k) - s_k (1 - s_k / 4) ||grad F(a_k)||^2 for steps up to 1/20.
+
+    Shapes: logits `(*batch, K)`, labels `(*batch)`; every field is `(*batch)`.
+
+    Example:
+        >>> step = label_step_uniformity(torch.tensor([[1.0, 2.0, 0.0]]), torch.tensor([0]), 0.05)
+        >>> step.decrease >= step.certain
+        tensor([True])
+    """
+    _check_step("step_size", step_size, CE_STEP_LIMIT)
+    z, y = check_single("logits", logits, labels)
+    student = split(z, y)
+    s = step_size * student.log_residual.exp()
+    gradient = student.log_conditional.exp() - 1 / student.log_conditional.shape[-1]
+    after = z - step_size * named_direction("ce", z, z, y)
+    return UniformStep(
+        effective_step=s,
+        decrease=uniform_divergence(z, y) - uniform_divergence(after, y),
+        certain=s * (1 - s / 4) * inner(gradient, gradient),
+    )
+
+
+def _check_step(name: str, step_size: float, limit: float) -> None:
+    if not 0 < step_size <= limit:
+        raise ValueError(f"{name}: expected a positive step up to {limit:g}, got {step_size}")
+
+
+def _check_steps(num_steps: int) -> None:
+    if num_steps < 1:
+        raise ValueError(f"num_steps: expected at least 1, got {num_steps}")

@@ -1,0 +1,161 @@
+"""The safe direction as the gradient of a local loss, and as the best step under two local budgets."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tpkd.geometry.directions import directions
+from tpkd.geometry.divergences import kl_divergence
+from tpkd.geometry.inputs import check_same_shape
+from tpkd.geometry.split import Split, insert_target, split
+from tpkd.theory.pair import as_grid, split_pair
+from tpkd.theory.vectors import check_positive
+
+
+def local_clipped_loss(
+    logits: Float[Tensor, "*batch K"],
+    reference_logits: Float[Tensor, "*batch K"],
+    teacher_logits: Float[Tensor, "*batch K"],
+    labels: Int[Tensor, "*batch"],
+) -> Float[Tensor, "*batch"]:
+    """The loss that the protected step descends when its clipping is frozen at a reference output.
+
+    Paper: eq:local-clipped-loss, (1 - l) KL(q-bar || r(z)) - l logit rho(z), with l and q-bar = q~ / (1 - l) taken at
+    the reference. Its gradient at the reference is the safe direction.
+
+    Shapes: logits `(*batch, K)`, labels `(*batch)`; returns `(*batch)`.
+
+    Example:
+        >>> z = torch.tensor([[2.0, 1.0, 0.0]], requires_grad=True)
+        >>> teacher, labels = torch.tensor([[1.0, 0.0, 0.5]]), torch.tensor([0])
+        >>> local_clipped_loss(z, z, teacher, labels).sum().backward()
+        >>> torch.allclose(z.grad, directions(z, teacher, labels).safe)
+        True
+    """
+    current, log_kept, compensation = _clipped_at(logits, reference_logits, teacher_logits, labels)
+    log_share = (-compensation).log1p()
+    divergence = kl_divergence(log_kept - log_share.unsqueeze(-1), current.log_conditional)
+    return log_share.exp() * divergence - compensation * current.log_odds
+
+
+def local_clipped_gradient(
+    logits: Float[Tensor, "*batch K"],
+    reference_logits: Float[Tensor, "*batch K"],
+    teacher_logits: Float[Tensor, "*batch K"],
+    labels: Int[Tensor, "*batch"],
+) -> Float[Tensor, "*batch K"]:
+    """The gradient of `local_clipped_loss` in closed form.
+
+    Paper: eq:local-clipped-gradient, (-l, r(z) - q~); at the reference it is d.
+
+    Example:
+        >>> z, teacher = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.5]])
+        >>> torch.equal(local_clipped_gradient(z, z, teacher, torch.tensor([0]))[..., 0],
+        ...             directions(z, teacher, torch.tensor([0])).safe[..., 0])
+        True
+    """
+    current, log_kept, compensation = _clipped_at(logits, reference_logits, teacher_logits, labels)
+    return insert_target(current.log_conditional.exp() - log_kept.exp(), 0 - compensation, labels.long())
+
+
+def _clipped_at(
+    logits: Tensor, reference_logits: Tensor, teacher_logits: Tensor, labels: Tensor
+) -> tuple[Split, Tensor, Tensor]:
+    """The current prediction; log q~ and l of the reference."""
+    check_same_shape(logits, reference_logits, "reference_logits")
+    pair = split_pair(reference_logits.detach(), teacher_logits, labels)
+    compensation = directions(reference_logits.detach(), teacher_logits, labels).compensation
+    capped = torch.logaddexp(pair.student.log_conditional, compensation.log().unsqueeze(-1))
+    return split(logits, labels), pair.teacher.log_conditional.minimum(capped), compensation
+
+
+@dataclass(frozen=True)
+class LocalOptimum:
+    """The best displacement that lowers no margin, its progress, and the progress without that constraint."""
+
+    displacement: Float[Tensor, "*batch K"]
+    """To be subtracted from the logits."""
+    progress: Float[Tensor, "*batch"]
+    unconstrained_progress: Float[Tensor, "*batch"]
+
+
+def quadratic_model(
+    displacement: Float[Tensor, "*batch K"],
+    student_logits: Float[Tensor, "*batch K"],
+    teacher_logits: Float[Tensor, "*batch K"],
+    labels: Int[Tensor, "*batch"],
+    smoothness: float = 0.5,
+) -> Float[Tensor, "*batch"]:
+    """The decrease of the conditional loss that smoothness guarantees for a displacement.
+
+    Paper: appendix B.7, Q_u(x) = u'x - (L / 2) ||x||^2 <= L_cond(z) - L_cond(z - x); the conditional loss has L = 1/2.
+
+    Example:
+        >>> z, teacher = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.5]])
+        >>> quadratic_model(torch.zeros(1, 3), z, teacher, torch.tensor([0]))
+        tensor([0.])
+    """
+    check_positive("smoothness", smoothness)
+    check_same_shape(student_logits, displacement, "displacement")
+    u = directions(student_logits, teacher_logits, labels).conditional
+    return (u * displacement).sum(-1) - smoothness / 2 * displacement.square().sum(-1)
+
+
+def quadratic_optimum(
+    student_logits: Float[Tensor, "*batch K"],
+    teacher_logits: Float[Tensor, "*batch K"],
+    labels: Int[Tensor, "*batch"],
+    smoothness: float = 0.5,
+) -> LocalOptimum:
+    """The displacement that lowers no margin and has the largest guaranteed decrease of the conditional loss.
+
+    Paper: eq:quadratic-optima, max Q_u(x) over the safe cone is ||d||^2 / (2 L) at d / L, over all x ||u||^2 / (2 L).
+
+    Shapes: logits `(*batch, K)`, labels `(*batch)`; `displacement` `(*batch, K)`, both progresses `(*batch)`.
+
+    Example:
+        >>> student, teacher = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.5]])
+        >>> best = quadratic_optimum(student, teacher, torch.tensor([0]))
+        >>> best.progress / best.unconstrained_progress
+        tensor([0.7500])
+    """
+    check_positive("smoothness", smoothness)
+    step = directions(student_logits, teacher_logits, labels)
+    return LocalOptimum(
+        displacement=step.safe / smoothness,
+        progress=step.safe.square().sum(-1) / (2 * smoothness),
+        unconstrained_progress=step.conditional.square().sum(-1) / (2 * smoothness),
+    )
+
+
+def fixed_length_optimum(
+    student_logits: Float[Tensor, "*batch K"],
+    teacher_logits: Float[Tensor, "*batch K"],
+    labels: Int[Tensor, "*batch"],
+    length: float | Float[Tensor, "*batch"],
+) -> LocalOptimum:
+    """The displacement of at most this length that lowers no margin and descends the conditional loss most.
+
+    Paper: eq:fixed-budget-optimum, max u'x over the safe cone with ||x|| <= S is S ||d|| at S d / ||d||. Where r = q no
+    displacement makes progress, and the zero one is returned.
+
+    Example:
+        >>> student, teacher = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.5]])
+        >>> fixed_length_optimum(student, teacher, torch.tensor([0]), 2.0).progress > 0
+        tensor([True])
+    """
+    step = directions(student_logits, teacher_logits, labels)
+    S = as_grid("length", length, step.compensation, low=0, high=float("inf"))
+    # Scaled first: the norm of a nearly finished student's direction underflows.
+    scale = step.safe.abs().amax(-1, keepdim=True)
+    d, u = step.safe / scale, step.conditional / scale
+    norm = torch.linalg.vector_norm(d, dim=-1, keepdim=True)
+    left = scale > 0
+    unconstrained = S * scale * torch.linalg.vector_norm(u, dim=-1, keepdim=True)
+    return LocalOptimum(
+        displacement=torch.where(left, S * d / norm, 0.0),
+        progress=torch.where(left, S * scale * norm, 0.0).squeeze(-1),
+        unconstrained_progress=torch.where(left, unconstrained, 0.0).squeeze(-1),
+    )
