@@ -34,6 +34,7 @@ from tpkd.studies.diagnose_totals import (
     UniformSample,
 )
 from tpkd.theory import diagnose
+from tpkd.theory.diagnosis import diagnose_pair
 from tpkd.theory.frontier import frontier
 from tpkd.theory.pair import split_pair
 
@@ -108,7 +109,7 @@ class _Totals:
 
     def add(self, start: int, student: Tensor, teacher: Tensor, labels: Tensor) -> None:
         pair = split_pair(student, teacher, labels)
-        state = diagnose(student, teacher, labels)
+        state = diagnose_pair(pair)
         self.means.add(state, pair)
         self.conditional_loss.add(state.conditional_loss)
         self.transfer_cost.add(state.transfer_cost)

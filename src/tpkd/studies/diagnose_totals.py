@@ -61,7 +61,7 @@ class ClassMeans:
 class GrowingHistogram:
     """Counts of nonnegative values in 2,048 bins whose width doubles whenever a value lies beyond the last.
 
-    Bins of the new width hold pairs of the old ones exactly: the counts depend neither on the order of the values nor on
+    Bins of the new width hold pairs of the old ones exactly: counts depend neither on the order of the values nor on
     blocks.
     """
 

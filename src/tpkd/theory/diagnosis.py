@@ -96,6 +96,11 @@ def diagnose(
     pair = split_pair(student_logits, teacher_logits, labels)
     _check_finite("student_logits", student_logits)
     _check_finite("teacher_logits", teacher_logits)
+    return diagnose_pair(pair)
+
+
+def diagnose_pair(pair: Pair) -> Diagnosis:
+    """`diagnose` of predictions that are split already and known to be finite."""
     student, teacher = pair.student, pair.teacher
     r, q = student.log_conditional.exp(), teacher.log_conditional.exp()
     difference = r - q
@@ -117,7 +122,7 @@ def diagnose(
         compensation=compensation,
         retention=_retention(difference, safe),
         update_cosine=_update_cosine(pair, r, difference, safe, compensation),
-        num_classes=student_logits.shape[-1],
+        num_classes=r.shape[-1] + 1,
     )
 
 
