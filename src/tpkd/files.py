@@ -24,6 +24,23 @@ class InputError(ValueError):
     """What the user handed in is wrong; the message is one line that names the file and what was expected."""
 
 
+@contextmanager
+def extra(name: str) -> Iterator[None]:
+    """Turn the absence of an optional library into one line that names the extra to install.
+
+    Example:
+        >>> with extra("train"):
+        ...     import no_such_library
+        Traceback (most recent call last):
+            ...
+        tpkd.files.InputError: no_such_library is not installed: pip install 'tpkd[train]'
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise InputError(f"{error.name} is not installed: pip install 'tpkd[{name}]'") from error
+
+
 @dataclass(frozen=True)
 class ArrayFile:
     """One array on disk; its metadata are checked, its rows are not read yet."""
