@@ -12,10 +12,24 @@ from tpkd.geometry.divergences import binary_kl_divergence
 from tpkd.geometry.inputs import computation_dtype
 from tpkd.objectives.base import Batch, Objective
 from tpkd.objectives.cross_entropy import cross_entropy_loss
-from tpkd.objectives.reduction import IGNORE_INDEX, Rows, check_temperature, check_weight, rowwise_loss
+from tpkd.objectives.reduction import IGNORE_INDEX, check_temperature, check_weight, rowwise_loss
 
 HIDDEN_SIZE = 200
 """Width of the released nonlinear head."""
+
+
+def log_cosh_rows(
+    student: Float[Tensor, "rows K"], teacher: Float[Tensor, "rows K"], temperature: float
+) -> Float[Tensor, "rows"]:
+    """T^2 sum_k log cosh((student_k - teacher_k) / 2T) of each row.
+
+    Example:
+        >>> log_cosh_rows(torch.tensor([[1.5, -0.5, 0.0, 0.5]]), torch.tensor([[1.0, 0.0, 0.5, -1.0]]), 2.0)
+        tensor([0.3684])
+    """
+    x = ((student - teacher) / (2 * temperature)).abs()
+    # log cosh x = |x| + log((1 + exp(-2|x|)) / 2): no overflow, and expm1 keeps the digits of small differences.
+    return temperature**2 * (x + torch.log1p(torch.expm1(-2 * x) / 2)).sum(-1)
 
 
 def binary_kl_norm_loss(
@@ -43,16 +57,9 @@ def binary_kl_norm_loss(
         >>> binary_kl_norm_loss(torch.tensor([[1.5, -0.5, 0.0, 0.5]]), torch.tensor([[1.0, 0.0, 0.5, -1.0]]))
         tensor(0.3684)
     """
-
-    def row_loss(rows: Rows) -> Tensor:
-        x = ((rows.student - rows.others[0]) / (2 * temperature)).abs()
-        # log cosh x = |x| + log((1 + exp(-2|x|)) / 2): no overflow, and expm1 keeps the digits of small differences.
-        log_cosh = x + torch.log1p(torch.expm1(-2 * x) / 2)
-        return temperature**2 * log_cosh.sum(-1)
-
     check_temperature(temperature)
     return rowwise_loss(
-        row_loss,
+        lambda rows: log_cosh_rows(rows.student, rows.others[0], temperature),
         student_logits,
         {"teacher_logits": teacher_logits},
         labels,

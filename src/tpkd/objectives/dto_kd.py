@@ -50,7 +50,10 @@ def layer_projectors(sizes: Sequence[tuple[int, int]]) -> nn.ModuleList:
         >>> torch.allclose(projector.weight.T @ projector.weight, torch.eye(2), atol=1e-6)
         True
     """
-    return nn.ModuleList(orthogonal(nn.Linear(student, teacher, bias=False)) for student, teacher in sizes)
+    # torch's default map for such shapes keeps signs in weights that it truncates to integers: the least weight decay
+    # would turn them, and with them the whole projection, to zero. The Cayley map is smooth in all of its weights.
+    linear = [nn.Linear(student, teacher, bias=False) for student, teacher in sizes]
+    return nn.ModuleList(orthogonal(layer, orthogonal_map="cayley") for layer in linear)
 
 
 @dataclass
