@@ -1,7 +1,6 @@
 """Files in and out: arrays read in blocks of rows, results published by rename, hashes; never a pickle."""
 
 import hashlib
-import importlib
 import os
 import zipfile
 import zlib
@@ -10,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import torch
@@ -282,19 +281,3 @@ def sha256(path: str | Path) -> str:
     """
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def import_extra(module: str, extra: str) -> Any:
-    """Import a module that only an extra installs; its absence is one line that names the extra.
-
-    Example:
-        >>> import_extra("no_such_module", "text")
-        Traceback (most recent call last):
-        tpkd.files.InputError: no_such_module is not installed: pip install 'tpkd[text]'
-    """
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] != module.split(".")[0]:
-            raise  # the module is there and broken: its own message says more
-        raise InputError(f"{error.name} is not installed: pip install 'tpkd[{extra}]'") from error
