@@ -1,9 +1,10 @@
 """Every objective by its definition, in NumPy and loops, one example at a time."""
 
 import numpy as np
-import oracles
 from scipy.optimize import minimize
 from scipy.special import expit, log_softmax, softmax
+
+import oracles
 
 Array = np.ndarray
 

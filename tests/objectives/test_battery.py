@@ -3,8 +3,9 @@
 import importlib
 
 import pytest
-from objectives.battery import CASES, CHECKS, Case
 
+from objectives.battery import CHECKS
+from objectives.cases import CASES, Case
 from tpkd.objectives import names
 
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from objectives import reference
-from objectives.battery import SEED, Case, Inputs, build_networks, make_inputs
 from torch import Tensor
 
+from objectives import reference
+from objectives.cases import SEED, Case, Inputs, build_networks, make_inputs
 from tpkd.objectives import Batch, Objective
 
 STEP = 1e-6
