@@ -23,7 +23,6 @@ from tpkd.parameter_space.steps import (
     parameter_shape_gain,
 )
 from tpkd.parameter_space.vjp import (
-    Forward,
     as_found,
     displaced,
     network_logits,
@@ -34,7 +33,6 @@ from tpkd.parameter_space.vjp import (
 __all__ = [
     "BatchSignals",
     "Certificate",
-    "Forward",
     "HeadFactorization",
     "PairCertificate",
     "ParameterConclusions",

@@ -57,20 +57,19 @@ def vector_jacobian_products(
     num_rows = count_rows(inputs)
     if cotangents.ndim != 3 or cotangents.shape[1] != num_rows:
         raise ValueError(f"cotangents: expected shape (M, {num_rows}, K), got {tuple(cotangents.shape)}")
-    # Unit scale before the cast: a stack of tiny directions must not underflow in a half-precision network.
-    scales = cotangents.double().abs().amax((1, 2))
-    scales = torch.where(scales > 0, scales, 1.0)
-    scaled = cotangents.double() / scales[:, None, None]
-    products = torch.zeros(
-        len(cotangents), sum(p.numel() for p in parameters), dtype=torch.float64, device=cotangents.device
-    )
+    count_entries = sum(parameter.numel() for parameter in parameters)
     start = 0
     with as_found(model), torch.inference_mode(False), torch.enable_grad():
+        # Unit scale before the cast: a stack of tiny directions must not underflow in a half-precision network.
+        scales = cotangents.detach().double().abs().amax((1, 2), keepdim=True)
+        scales = torch.where(scales > 0, scales, 1.0)
+        scaled = cotangents.detach().double() / scales
+        products = scaled.new_zeros(len(scaled), count_entries)
         for part, count in _microbatches(inputs, microbatch):
             logits = _logits(model, part, count, forward)
             _accumulate(products, logits, scaled[:, start : start + count], parameters)
             start += count
-    return products * scales[:, None]
+        return products * scales.squeeze(-1)
 
 
 def trainable_parameters(model: nn.Module) -> list[nn.Parameter]:
@@ -209,6 +208,8 @@ def _microbatches(inputs: Any, microbatch: int | None) -> Iterator[tuple[Any, in
 
 def _take(inputs: Any, rows: slice) -> Any:
     if isinstance(inputs, Tensor):
+        # A tensor made in inference mode cannot be saved for a backward pass; its copy can.
+        inputs = inputs.clone() if inputs.is_inference() else inputs
         return inputs[rows] if inputs.ndim > 0 else inputs
     if isinstance(inputs, Mapping):
         return {name: _take(value, rows) for name, value in inputs.items()}
