@@ -65,7 +65,18 @@ def safe_threshold(target: Float[Tensor, "*batch"], others: Float[Tensor, "*batc
         >>> safe_threshold(torch.tensor([0.0]), torch.tensor([[-0.10, -0.02, 0.12]]))
         tensor([-0.0500])
     """
-    ascending = others.sort(-1).values
+    return least_prefix_mean(target, others.sort(-1).values)
+
+
+def least_prefix_mean(
+    target: Float[Tensor, "*batch"], ascending: Float[Tensor, "*batch K-1"]
+) -> Float[Tensor, "*batch"]:
+    """`safe_threshold` of coordinates that are sorted already.
+
+    Example:
+        >>> least_prefix_mean(torch.tensor([0.0]), torch.tensor([[-0.10, -0.02, 0.12]]))
+        tensor([-0.0500])
+    """
     sums = torch.cat([target.unsqueeze(-1), ascending], dim=-1).cumsum(-1)
     counts = torch.arange(1, sums.shape[-1] + 1, dtype=sums.dtype, device=sums.device)
     return (sums / counts).amin(-1)

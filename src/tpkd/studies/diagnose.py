@@ -38,8 +38,8 @@ from tpkd.theory.diagnosis import diagnose_pair
 from tpkd.theory.frontier import frontier
 from tpkd.theory.pair import split_pair
 
-BLOCK_ELEMENTS = 2**16
-"""Logits in a block: half a megabyte in float64, so that a block and its intermediates stay in cache."""
+BLOCK_ELEMENTS = 2**17
+"""Logits in a block: a megabyte in float64, small enough for the cache and large enough to hide the cost of calls."""
 
 FRONTIER_SAMPLE = 2048
 FRONTIER_STEPS = 32

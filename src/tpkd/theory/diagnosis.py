@@ -3,11 +3,12 @@
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tpkd.geometry.cone import safe_threshold
+from tpkd.geometry.cone import least_prefix_mean
 from tpkd.geometry.constants import POTENTIAL_LABEL_WEIGHT
 from tpkd.geometry.divergences import binary_kl_divergence
 from tpkd.theory.blocking import pair_is_blocked
@@ -105,7 +106,7 @@ def diagnose_pair(pair: Pair) -> Diagnosis:
     r, q = student.log_conditional.exp(), teacher.log_conditional.exp()
     difference = r - q
     zero = torch.zeros_like(student.log_odds)
-    zeta = safe_threshold(zero, difference)
+    zeta = least_prefix_mean(zero, _ascending(difference))
     safe, compensation = difference.maximum(zeta.unsqueeze(-1)), zero - zeta
     conditional_loss = inner(q, pair.log_ratio).clamp(min=0)
     cost = pair_transfer_cost(pair)
@@ -124,6 +125,13 @@ def diagnose_pair(pair: Pair) -> Diagnosis:
         update_cosine=_update_cosine(pair, r, difference, safe, compensation),
         num_classes=r.shape[-1] + 1,
     )
+
+
+def _ascending(values: Tensor) -> Tensor:
+    # NumPy's vectorised sort takes a tenth of the time of torch's, which also keeps where each value came from.
+    if values.device.type == "cpu" and not values.requires_grad:
+        return torch.from_numpy(np.sort(values.numpy(), axis=-1))
+    return values.sort(-1).values
 
 
 def _retention(difference: Tensor, safe: Tensor) -> Tensor:
