@@ -217,7 +217,7 @@ def check_state_round_trip(case: Case) -> None:
     evaluate(used, inputs)
     if "post_step" in used.needs:
         used.after_step(make_inputs(seed=9).batch())
-    state = {name: value.clone() for name, value in used.state_dict().items()}
+    state = copy.deepcopy(used.state_dict())
     fresh = create(case.name, **case.settings)
     fresh.load_state_dict(state)
     assert fresh.state_dict().keys() == state.keys()

@@ -97,25 +97,21 @@ def literal_gradient(weights: Float[Tensor, "n"], losses: Float[Tensor, "n"]) ->
 
 @dataclass(frozen=True)
 class AdamState:
-    """A vector under Adam, as plain tensors that a checkpoint holds."""
+    """A vector under Adam, as plain tensors and a count that a checkpoint holds."""
 
     weights: Float[Tensor, "n"]
     first_moment: Float[Tensor, "n"]
     second_moment: Float[Tensor, "n"]
-    step: Float[Tensor, ""]
+    step: int = 0
 
     @classmethod
     def start(cls, weights: Float[Tensor, "n"]) -> "AdamState":
         """The state before the first step."""
-        return cls(weights, torch.zeros_like(weights), torch.zeros_like(weights), torch.zeros(()))
-
-    def tensors(self) -> dict[str, Tensor]:
-        """The fields by name."""
-        return dict(vars(self))
+        return cls(weights, torch.zeros_like(weights), torch.zeros_like(weights))
 
     def to(self, other: Tensor) -> "AdamState":
         """The same state with the dtype and on the device of `other`."""
-        return AdamState(**{name: value.to(other) for name, value in self.tensors().items()})
+        return AdamState(self.weights.to(other), self.first_moment.to(other), self.second_moment.to(other), self.step)
 
 
 def adam_step(

@@ -241,7 +241,7 @@ class DTOKD(Objective):
 
     def state_dict(self) -> dict[str, Any]:
         """The weights with the moments of their optimiser, and the projectors once they exist."""
-        state = {f"balance.{name}": value for name, value in self._balance.tensors().items()}
+        state: dict[str, Any] = {f"balance.{name}": value for name, value in vars(self._balance).items()}
         if self._projectors is not None:
             state |= {f"projectors.{name}": value for name, value in self._projectors.state_dict().items()}
         return state
@@ -249,7 +249,7 @@ class DTOKD(Objective):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take weights and projectors back, building the projectors with the saved sizes where there are none yet."""
         balance = _without_prefix("balance.", state)
-        if balance.keys() != self._balance.tensors().keys() or len(balance["weights"]) != len(self.objective_names):
+        if balance.keys() != vars(self._balance).keys() or len(balance["weights"]) != len(self.objective_names):
             expected = f"the balance of {', '.join(self.objective_names)}"
             raise ValueError(f"state: expected {expected}, got {', '.join(sorted(state)) or 'nothing'}")
         self._balance = AdamState(**balance)
