@@ -56,7 +56,7 @@ def in_conditional_plane(
     return (target_entry(x, labels).abs() <= slack) & (x.sum(-1).abs() <= x.shape[-1] * slack)
 
 
-def safe_threshold(target: Float[Tensor, "*batch"], others: Float[Tensor, "*batch K-1"]) -> Float[Tensor, "*batch"]:
+def safe_threshold(target: Float[Tensor, "*batch"], others: Float[Tensor, "*batch others"]) -> Float[Tensor, "*batch"]:
     """The projected target coordinate zeta: the least mean of the target with its k smallest other coordinates.
 
     Paper: appendix B.1. Sorting is the reference algorithm, O(K log K) an example.
@@ -69,7 +69,7 @@ def safe_threshold(target: Float[Tensor, "*batch"], others: Float[Tensor, "*batc
 
 
 def least_prefix_mean(
-    target: Float[Tensor, "*batch"], ascending: Float[Tensor, "*batch K-1"]
+    target: Float[Tensor, "*batch"], ascending: Float[Tensor, "*batch others"]
 ) -> Float[Tensor, "*batch"]:
     """`safe_threshold` of coordinates that are sorted already.
 

@@ -9,8 +9,8 @@ from tpkd.geometry.split import split
 
 
 def kl_divergence(
-    log_target: Float[Tensor, "*batch M"], log_input: Float[Tensor, "*batch M"]
-) -> Float[Tensor, "*batch"]:
+    log_target: Float[Tensor, "*#batch M"], log_input: Float[Tensor, "*#batch M"]
+) -> Float[Tensor, "*#batch"]:
     """KL(target || input) of two log-distributions, never negative.
 
     Where the two are equal up to rounding the sum can leave -1e-17; the value is lifted to zero, the gradient is kept.

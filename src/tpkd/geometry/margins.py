@@ -58,7 +58,7 @@ def margin_gain(
 
 
 def weighted_label_loss(
-    logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"], weights: Float[Tensor, "*#batch K-1"]
+    logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"], weights: Float[Tensor, "*#batch others"]
 ) -> Float[Tensor, "*batch"]:
     """Label loss with its own weight for every competitor; unit weights give cross-entropy.
 

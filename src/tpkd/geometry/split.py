@@ -33,8 +33,8 @@ def drop_target(values: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]
 
 
 def insert_target(
-    others: Float[Tensor, "*batch K-1"], target: Float[Tensor, "*batch"], labels: Int[Tensor, "*batch"]
-) -> Float[Tensor, "*batch K"]:
+    others: Float[Tensor, "*batch others"], target: Float[Tensor, "*batch"], labels: Int[Tensor, "*batch"]
+) -> Float[Tensor, "*batch others+1"]:
     """The inverse of `drop_target`: put `target` back at the label.
 
     Example:
@@ -58,7 +58,7 @@ class Split:
     """log rho."""
     log_residual: Float[Tensor, "*batch"]
     """log(1 - rho), never formed by subtraction."""
-    log_conditional: Float[Tensor, "*batch K-1"]
+    log_conditional: Float[Tensor, "*batch others"]
     """log r."""
 
 
@@ -82,8 +82,8 @@ def split(logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]) -> S
 
 
 def join(
-    log_odds: Float[Tensor, "*batch"], log_conditional: Float[Tensor, "*batch K-1"], labels: Int[Tensor, "*batch"]
-) -> Float[Tensor, "*batch K"]:
+    log_odds: Float[Tensor, "*batch"], log_conditional: Float[Tensor, "*batch others"], labels: Int[Tensor, "*batch"]
+) -> Float[Tensor, "*batch others+1"]:
     """The log-probabilities of the prediction with this log-odds and conditional distribution: the inverse of `split`.
 
     Example:

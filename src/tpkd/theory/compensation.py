@@ -119,9 +119,9 @@ class TransferPath:
 
     log_odds_gain: Float[Tensor, "*path"]
     """logit a(s) - logit(rho)."""
-    margin_gain: Float[Tensor, "*path K-1"]
+    margin_gain: Float[Tensor, "*path others"]
     """M_j(p(s)) - M_j(p), never negative."""
-    margin_slope: Float[Tensor, "*path K-1"]
+    margin_slope: Float[Tensor, "*path others"]
     """dM_j / ds, never negative."""
     conditional_loss: Float[Tensor, "*path"]
     """KL(q || r(s))."""
@@ -150,22 +150,24 @@ def transfer_path(
     pair = split_pair(student_logits, teacher_logits, labels)
     point = _PathPoint.at(pair, position)
     gain = point.log_odds_gain.unsqueeze(-1)
-    shortfall = pair.log_ratio - pair_transfer_cost(pair).unsqueeze(-1)
+    cost = pair_transfer_cost(pair).unsqueeze(-1)
+    shortfall = (pair.log_ratio - cost).clamp(max=0)
     log_q, log_r = pair.teacher.log_conditional, pair.student.log_conditional
     log_distance = log_q.maximum(log_r) + (-(-pair.log_ratio.abs()).expm1()).log()
-    curvature = (2 * log_distance - log_r - point.log_growth).exp().sum(-1)
+    log_curvature = 2 * log_distance - log_r - point.log_growth
     return TransferPath(
         log_odds_gain=point.log_odds_gain,
         margin_gain=gain - point.log_growth,
-        margin_slope=-shortfall.expm1() * (pair.log_ratio - shortfall - gain - point.log_growth).exp(),
+        margin_slope=((-shortfall.expm1()).log() + cost - gain - point.log_growth).exp(),
         conditional_loss=kl_divergence(log_q, log_r + point.log_growth),
-        conditional_slope=-(1 - point.position) * curvature,
+        conditional_slope=-(point.log_left + log_curvature).exp().sum(-1),
     )
 
 
 @dataclass(frozen=True)
 class _PathPoint:
-    position: Tensor
+    log_left: Tensor
+    """log(1 - s), with an axis for the classes."""
     log_odds_gain: Tensor
     """log(1 - s + s R)."""
     log_growth: Tensor
@@ -176,7 +178,7 @@ class _PathPoint:
         s = as_grid("position", position, pair.student.log_odds, low=0, high=1)
         stay, go = (-s).log1p(), s.log()
         gain = torch.logaddexp(stay.squeeze(-1), go.squeeze(-1) + pair_transfer_cost(pair))
-        return cls(s.squeeze(-1), gain, torch.logaddexp(stay, go + pair.log_ratio))
+        return cls(stay, gain, torch.logaddexp(stay, go + pair.log_ratio))
 
 
 def log_separation_family(

@@ -17,7 +17,7 @@ from tpkd.theory.pair import Pair, as_grid, split_pair
 class FrontierPoint:
     """The best conditional distribution within a budget, and what is left to learn there."""
 
-    log_conditional: Float[Tensor, "*grid K-1"]
+    log_conditional: Float[Tensor, "*grid others"]
     """log x*."""
     value: Float[Tensor, "*grid"]
     """V(B) = KL(q || x*)."""
@@ -88,7 +88,7 @@ def _take(values: Tensor, index: Tensor) -> Tensor:
 
 
 def is_budget_feasible(
-    log_conditional: Float[Tensor, "*batch K-1"],
+    log_conditional: Float[Tensor, "*batch others"],
     student_logits: Float[Tensor, "*batch K"],
     labels: Int[Tensor, "*batch"],
     budget: float | Float[Tensor, "*batch"],
@@ -158,7 +158,7 @@ class LogFormPoint:
 
 
 def frontier_log_form(
-    log_growth: Float[Tensor, "*batch K-1"],
+    log_growth: Float[Tensor, "*batch others"],
     student_logits: Float[Tensor, "*batch K"],
     teacher_logits: Float[Tensor, "*batch K"],
     labels: Int[Tensor, "*batch"],

@@ -17,7 +17,7 @@ class Pair:
     student: Split
     teacher: Split
     labels: Int[Tensor, "*batch"]
-    log_ratio: Float[Tensor, "*batch K-1"]
+    log_ratio: Float[Tensor, "*batch others"]
     """log(q_j / r_j): positive where the student underestimates class j."""
 
 

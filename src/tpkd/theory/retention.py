@@ -162,7 +162,7 @@ def compensation_bounds(
 class ExtraMargin:
     """What a protected step adds to the margins of the label step alone."""
 
-    gain: Float[Tensor, "*batch K-1"]
+    gain: Float[Tensor, "*batch others"]
     """(eta / 2) [r_j - q_j + l]_+."""
     bound: Float[Tensor, "*batch"]
     """3 eta TV(q, r) / 4."""
