@@ -1,17 +1,18 @@
-"""The protected loss, whose gradient is the paper's direction and whose value is what is left to learn; its controls."""
+"""The protected loss: its gradient is the paper's direction, its value what is left to learn; and its controls."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tpkd.geometry.directions import check_beta, named_direction
 from tpkd.geometry.divergences import conditional_loss, imitation_loss, label_loss
 from tpkd.objectives.base import Batch, Objective
+from tpkd.objectives.injection import inject_direction
 from tpkd.objectives.reduction import Rows, rowwise_loss
+from tpkd.objectives.tpkd_fast import fast_tpkd_loss
 
 _Value = Callable[[Tensor, Tensor, Tensor, float], Tensor]
 
@@ -55,6 +56,7 @@ def tpkd_loss(
         backward pass: `create_graph=True` and a second backward through the same loss raise `RuntimeError`.
 
     Example:
+        >>> import torch
         >>> student = torch.tensor([[2.0, 0.5, -1.0, 0.0]], requires_grad=True)
         >>> teacher, labels = torch.tensor([[1.0, 0.0, 0.5, -1.0]]), torch.tensor([0])
         >>> loss = tpkd_loss(student, teacher, labels)
@@ -78,6 +80,7 @@ class TPKDLoss(nn.Module):
     """`tpkd_loss` as a module without parameters.
 
     Example:
+        >>> import torch
         >>> criterion = TPKDLoss()
         >>> criterion(torch.zeros(2, 3), torch.zeros(2, 3), torch.tensor([0, 1]))
         tensor(1.0986)
@@ -127,12 +130,23 @@ def direction_loss(
     `safe-full-kl` L_CE + beta L_T; `compensation-only` L_CE. Arguments are those of `tpkd_loss`.
 
     Example:
+        >>> import torch
         >>> direction_loss("compensation-only", torch.zeros(1, 3), torch.zeros(1, 3), torch.tensor([0]))
         tensor(1.0986)
     """
     if name not in _VALUES:
         raise ValueError(f"name: expected one of {', '.join(_VALUES)}, got {name!r}")
     check_beta(beta)
+    if name == "tpkd":
+        return fast_tpkd_loss(
+            student_logits,
+            teacher_logits,
+            labels,
+            beta=beta,
+            ignore_index=ignore_index,
+            reduction=reduction,
+            num_items=num_items,
+        )
 
     def row_loss(rows: Rows) -> Tensor:
         (teacher,) = rows.others
@@ -153,47 +167,6 @@ def direction_loss(
         num_items=num_items,
         min_classes=3,
     )
-
-
-def inject_direction(
-    logits: Float[Tensor, "rows K"], direction: Float[Tensor, "rows K"], values: Float[Tensor, "rows"]
-) -> Float[Tensor, "rows"]:
-    """Give `values` the gradient `direction` with respect to `logits`; `direction` is used up by the backward pass.
-
-    Example:
-        >>> logits = torch.zeros(1, 2, requires_grad=True)
-        >>> inject_direction(logits, torch.tensor([[1.0, -1.0]]), torch.tensor([7.0])).sum().backward()
-        >>> logits.grad
-        tensor([[ 1., -1.]])
-    """
-    if torch.compiler.is_compiling():
-        # Plain tensor code for the compiler; its own graphs refuse a second derivative.
-        surrogate = (direction.detach() * logits).sum(-1)
-        return values.detach() + (surrogate - surrogate.detach())
-    injected: Tensor = _InjectDirection.apply(logits, direction, values)  # type: ignore[no-untyped-call]
-    return injected
-
-
-class _InjectDirection(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, direction: Tensor, values: Tensor) -> Tensor:
-        ctx.direction = direction
-        return values.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None, None]:
-        if torch.is_grad_enabled():
-            raise RuntimeError(
-                "create_graph=True: the TPKD direction is a vector field, not the derivative of the loss value, so there "
-                "is no second derivative to take; call backward() without create_graph"
-            )
-        if ctx.direction is None:
-            raise RuntimeError(
-                "second backward through the same TPKD loss: the first one used up its direction to save memory; "
-                "compute the loss again"
-            )
-        direction, ctx.direction = ctx.direction, None
-        return direction.mul_(grad_outputs[0].unsqueeze(-1)), None, None
 
 
 @dataclass

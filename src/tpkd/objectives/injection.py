@@ -1,0 +1,96 @@
+"""Losses that bring their own gradient: the one place where a given vector field enters autograd."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tpkd.geometry.inputs import can_read_values
+
+_BLOCK = 2**18
+"""Half-precision elements that are widened at a time."""
+
+
+def inject_direction(
+    logits: Float[Tensor, "rows K"], direction: Float[Tensor, "rows K"], values: Float[Tensor, "*rows"]
+) -> Float[Tensor, "*rows"]:
+    """Give `values` the gradient `direction` with respect to `logits`; `direction` is used up by the backward pass.
+
+    Shapes: `values` holds one number for each row, or a single one for all rows together.
+
+    Example:
+        >>> logits = torch.zeros(1, 2, requires_grad=True)
+        >>> inject_direction(logits, torch.tensor([[1.0, -1.0]]), torch.tensor([7.0])).sum().backward()
+        >>> logits.grad
+        tensor([[ 1., -1.]])
+    """
+    if torch.compiler.is_compiling():
+        # Plain tensor code for the compiler; its own graphs refuse a second derivative.
+        surrogate = (direction.detach() * logits).sum(-1)
+        return values.detach() + (surrogate - surrogate.detach())
+    return inject_gradients((logits,), (direction,), values)
+
+
+def inject_gradients(
+    inputs: Sequence[Tensor | None], gradients: Sequence[Tensor | None], values: Float[Tensor, "*rows"]
+) -> Float[Tensor, "*rows"]:
+    """Give `values` one gradient for each input; the gradients are used up by the backward pass.
+
+    Shapes: a gradient has the shape and dtype of its input, or is `None` where none is wanted; where `values` is not a
+    single number, its axis is the first axis of every gradient.
+
+    Example:
+        >>> weight, bias = torch.zeros(2, requires_grad=True), torch.zeros((), requires_grad=True)
+        >>> inject_gradients((weight, bias), (torch.ones(2), torch.tensor(3.0)), torch.tensor(7.0)).mul(2).backward()
+        >>> weight.grad, bias.grad
+        (tensor([2., 2.]), tensor(6.))
+    """
+    injected: Tensor = _Inject.apply(values, list(gradients), *inputs)
+    return injected
+
+
+def refuse_second_derivative() -> None:
+    """Refuse a backward pass that records a graph of its own."""
+    if torch.is_grad_enabled():
+        raise RuntimeError(
+            "create_graph=True: the TPKD direction is a vector field, not the derivative of the loss value, so "
+            "there is no second derivative to take; call backward() without create_graph"
+        )
+
+
+class _Inject(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, gradients: list[Tensor | None], *inputs: Tensor | None) -> Tensor:
+        ctx.gradients = gradients
+        return values.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivative()
+        if ctx.gradients is None:
+            raise RuntimeError(
+                "second backward through the same TPKD loss: its direction was used up by the first one to save "
+                "memory; compute the loss again"
+            )
+        gradients, ctx.gradients = ctx.gradients, None
+        for gradient in gradients:
+            if gradient is not None:
+                _scale(gradient, grad_outputs[0])
+        return None, None, *gradients
+
+
+def _scale(gradient: Tensor, weight: Tensor) -> None:
+    if weight.ndim == 0:
+        # A number does not widen half precision, and the usual 1 needs no pass over the buffer.
+        if not (can_read_values(weight) and weight.item() == 1):
+            gradient.mul_(weight)
+        return
+    weight = weight.reshape(-1, *[1] * (gradient.ndim - 1))
+    if gradient.dtype == weight.dtype:
+        gradient.mul_(weight)
+        return
+    rows = max(1, _BLOCK * len(gradient) // max(1, gradient.numel()))
+    for part, part_weight in zip(gradient.split(rows), weight.split(rows), strict=True):
+        part.copy_(part * part_weight)

@@ -1,0 +1,275 @@
+"""The protected loss at the price of ordinary distillation: two exponentials a class, and one buffer, the gradient.
+
+With the label left out of both softmaxes r and q, and delta = q - r, the paper's direction is
+
+    v_j = (1 - rho) r_j - beta min(delta_j, l),    v_y = -(1 - rho) - beta l,
+
+where the compensation l is the root of sum_j max(delta_j - l, 0) = l. Three facts about the root carry this file:
+
+- Every set S of classes gives a lower bound sum_S delta / (|S| + 1), and the active set {delta > l} attains it.
+- The step l <- sum_{delta > l} delta / (|{delta > l}| + 1), Newton's on a convex function, climbs from any lower bound
+  to the root and is there after finitely many steps, because the active set can only shrink.
+- Classes at or below a lower bound are not active: a group of classes whose largest delta is not above it is left out.
+
+Whatever l is, min(delta_j, l) <= l holds bit by bit, so that v protects every margin by construction.
+"""
+
+import functools
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from tpkd.geometry.inputs import can_read_values, check_labels, check_logits, check_same_shape, computation_dtype
+from tpkd.objectives.injection import inject_direction
+from tpkd.objectives.reduction import Rows, check_reduction, rowwise_loss
+
+_SCRATCH_BYTES = 4 * 2**20
+"""Working memory beside the gradient: large enough to hide the price of a call, small enough for a cache."""
+_CANDIDATES = 32
+"""Largest entries that give the first lower bound."""
+_GROUP = 64
+"""Neighbouring classes that share one maximum where there are many classes."""
+_TRACED_STEPS = 12
+"""Newton steps where no value may be read; each divides (sum_j max(delta_j - l, 0) - l) (active + 1) by at least 4."""
+
+
+def fast_tpkd_loss(
+    student_logits: Float[Tensor, "..."],
+    teacher_logits: Float[Tensor, "..."],
+    labels: Int[Tensor, "..."],
+    *,
+    beta: float,
+    ignore_index: int,
+    reduction: str,
+    num_items: int | Tensor | None,
+) -> Float[Tensor, "..."]:
+    """What `tpkd_loss` returns; its arguments, and `beta` already checked.
+
+    Example:
+        >>> student = torch.tensor([[2.0, 0.5, -1.0, 0.0]], requires_grad=True)
+        >>> teacher, labels = torch.tensor([[1.0, 0.0, 0.5, -1.0]]), torch.tensor([0])
+        >>> settings = {"ignore_index": -100, "reduction": "mean", "num_items": None}
+        >>> fast_tpkd_loss(student, teacher, labels, beta=0.5, **settings).detach()
+        tensor(0.6084)
+    """
+    if torch.compiler.is_compiling():
+        return rowwise_loss(
+            functools.partial(_traced_loss, beta=beta),
+            student_logits,
+            {"teacher_logits": teacher_logits},
+            labels,
+            ignore_index=ignore_index,
+            reduction=reduction,
+            num_items=num_items,
+            min_classes=3,
+        )
+    check_reduction(reduction, num_items)
+    class_axis = 0 if student_logits.ndim == 1 else 1
+    check_logits("student_logits", student_logits, class_axis=class_axis)
+    check_logits("teacher_logits", teacher_logits, class_axis=class_axis)
+    check_same_shape(student_logits, teacher_logits)
+    y, valid = _rows_of_labels(labels, student_logits, class_axis, ignore_index)
+    z, zt = _rows_of_logits(student_logits, class_axis), _rows_of_logits(teacher_logits, class_axis)
+    wants_gradient = z.requires_grad and torch.is_grad_enabled()
+
+    readable = can_read_values(labels)
+    count: int | Tensor = 1
+    if reduction == "mean":
+        count = num_items if num_items is not None else len(y) if valid is None else valid.sum()
+        if isinstance(count, Tensor):
+            count = int(count) if readable else count.clamp(min=1)
+    # A known weight of all rows goes straight into the gradient. Not in float16, which would lose small entries that a
+    # loss scale saves: there, as with a weight for each row, the backward pass multiplies.
+    known = readable and reduction != "none" and z.dtype != torch.float16
+    weight = 1 / max(count, 1) if known else 1.0
+    values, direction = values_and_direction(z.detach(), zt.detach(), y, valid, beta, weight, wants_gradient)
+    if known:
+        total = values.sum() * weight
+        return total if direction is None else inject_direction(z, direction, total)
+    losses = values if direction is None else inject_direction(z, direction, values)
+    if reduction == "none":
+        return losses.reshape(labels.shape)
+    return losses.sum() / count
+
+
+def _rows_of_logits(logits: Tensor, class_axis: int) -> Tensor:
+    if logits.ndim == 2:
+        return logits
+    return logits.movedim(class_axis, -1).reshape(-1, logits.shape[class_axis])
+
+
+def _rows_of_labels(
+    labels: Tensor, logits: Tensor, class_axis: int, ignore_index: int
+) -> tuple[Int[Tensor, "rows"], Tensor | None]:
+    """Check the labels; return them flat, with the mask of valid rows or `None` where all are known to be valid."""
+    num_classes = logits.shape[class_axis]
+    position_shape = logits.shape[:class_axis] + logits.shape[class_axis + 1 :]
+    if (
+        isinstance(labels, Tensor)
+        and labels.dtype == torch.long
+        and labels.shape == position_shape
+        and not 0 <= ignore_index < num_classes
+        and labels.numel()
+        and can_read_values(labels)
+    ):
+        least, greatest = labels.aminmax()
+        if least.item() >= 0 and greatest.item() < num_classes:
+            return labels.reshape(-1), None
+    check_labels(labels, position_shape, num_classes, ignore_index=ignore_index)
+    flat = labels.reshape(-1).long()
+    valid = flat != ignore_index
+    return torch.where(valid, flat, 0), valid
+
+
+def values_and_direction(
+    student: Float[Tensor, "rows K"],
+    teacher: Float[Tensor, "rows K"],
+    labels: Int[Tensor, "rows"],
+    valid: Tensor | None,
+    beta: float,
+    weight: float,
+    wants_gradient: bool,
+) -> tuple[Float[Tensor, "rows"], Float[Tensor, "rows K"] | None]:
+    """The loss of every row, and `weight` times its direction in the dtype of the student; zeros where not valid.
+
+    Rows are worked on in blocks that share one scratch memory.
+
+    Example:
+        >>> student, teacher = torch.tensor([[4.0, 1.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.5]])
+        >>> values_and_direction(student, teacher, torch.tensor([0]), None, 0.5, 1.0, True)[1]
+        tensor([[-0.1521,  0.2234, -0.0712]])
+    """
+    num_rows, num_classes = student.shape
+    dtype = computation_dtype(student, teacher)
+    direction = torch.empty(student.shape, dtype=student.dtype, device=student.device) if wants_gradient else None
+    # The block of the gradient is itself working memory where it has the dtype to compute in.
+    in_place = direction is not None and direction.dtype == dtype
+    row_bytes = num_classes * dtype.itemsize * (2.5 if in_place else 3.5)
+    rows = max(1, min(num_rows, int(_SCRATCH_BYTES / row_bytes)))
+    scratch = torch.empty((2 if in_place else 3, rows, num_classes), dtype=dtype, device=student.device)
+    values = []
+    for start in range(0, num_rows, rows):
+        block = slice(start, start + rows)
+        z = student[block]
+        target = None if direction is None else direction[block]
+        memory = scratch[:, : len(z)]
+        spare = target if in_place and target is not None else memory[2]
+        block_values = _block(z, teacher[block], labels[block].unsqueeze(-1), memory[:2], spare, target, beta, weight)
+        if valid is not None:
+            ignored = ~valid[block].unsqueeze(-1)
+            block_values.masked_fill_(ignored, 0.0)
+            if target is not None:
+                target.masked_fill_(ignored, 0.0)
+        values.append(block_values)
+    losses = values[0] if len(values) == 1 else torch.cat(values) if values else scratch.new_empty(0, 1)
+    return losses.squeeze(-1), direction
+
+
+def _block(
+    student: Tensor,
+    teacher: Tensor,
+    y: Tensor,
+    logits: Tensor,
+    spare: Tensor,
+    target: Tensor | None,
+    beta: float,
+    weight: float,
+) -> Float[Tensor, "rows 1"]:
+    """The losses of some rows; their weighted direction is written into `target`, all else happens in place.
+
+    `logits` is memory for the pair (student, teacher), `spare` for one of the two and may be `target`.
+    """
+    r, q = logits.unbind()
+    r.copy_(student)
+    q.copy_(teacher)
+    logits.scatter_(-1, y.expand(2, -1, -1), -torch.inf)
+    largest = logits.amax(-1, keepdim=True)
+    logits.sub_(largest)
+    log_ratio = torch.sub(q, r, out=spare).scatter_(-1, y, 0.0)
+    sums = logits.exp_().sum(-1, keepdim=True)
+    logits.div_(sums)
+    log_sum_r, log_sum_q = sums.log_().unbind()
+    # log(1 - rho) - log rho, from differences to the largest other logit: exact for any common shift.
+    lag = torch.sub(largest[0], student.gather(-1, y)).add_(log_sum_r)
+    conditional = log_ratio.mul_(q).sum(-1, keepdim=True).add_(log_sum_r).sub_(log_sum_q).clamp_min_(0.0)
+    # The default threshold of softplus costs 2e-9; at 40 the linear branch is exact in float64.
+    values = softplus(lag, threshold=40.0).add_(conditional, alpha=beta)
+    if target is None:
+        return values
+    delta = q.sub_(r)
+    compensation = _compensation(delta, spare)
+    residual = lag.sigmoid_().mul_(weight)
+    r.mul_(residual)
+    torch.minimum(delta, compensation, out=delta)
+    if target.dtype == r.dtype:
+        torch.sub(r, delta, alpha=beta * weight, out=target)
+    else:
+        target.copy_(r.sub_(delta, alpha=beta * weight))
+    target.scatter_(-1, y, residual.add_(compensation, alpha=beta * weight).neg_().to(target.dtype))
+    return values
+
+
+def _compensation(delta: Float[Tensor, "rows K"], spare: Float[Tensor, "rows K"]) -> Float[Tensor, "rows 1"]:
+    """The root l, by steps until it stands still; by a fixed number of steps where no value may be read."""
+    if not can_read_values(delta):
+        return _traced_compensation(delta)
+    num_groups = delta.shape[-1] // _GROUP
+    grouped = delta[:, : num_groups * _GROUP].unflatten(-1, (num_groups, _GROUP)) if num_groups >= 8 else None
+    maxima = delta if grouped is None else grouped.amax(-1)
+    top, chosen = maxima.topk(min(_CANDIDATES, maxima.shape[-1]))
+    lower = top.cumsum(-1).div_(_counts(top.shape[-1], top.dtype)).amax(-1, keepdim=True)
+    if (top[:, -1:] > lower).any() and top.shape[-1] < maxima.shape[-1]:
+        return _climb(delta, lower, spare)
+    if grouped is None:
+        return lower
+    if num_groups < 8 * _CANDIDATES:
+        return _climb(delta, lower, spare)
+    rows = torch.arange(len(delta)).unsqueeze(-1)
+    active = torch.cat([grouped[rows, chosen].flatten(1), delta[:, num_groups * _GROUP :]], dim=-1)
+    return _climb(active, lower, torch.empty_like(active))
+
+
+@functools.cache
+def _counts(number: int, dtype: torch.dtype) -> Tensor:
+    return torch.arange(2, number + 2, dtype=dtype)
+
+
+def _climb(delta: Float[Tensor, "rows K"], lower: Float[Tensor, "rows 1"], spare: Tensor) -> Float[Tensor, "rows 1"]:
+    """Newton's steps from a lower bound to the root; a row that holds NaN does not keep the others waiting."""
+    while True:
+        torch.gt(delta, lower, out=spare)
+        count = spare.sum(-1, keepdim=True)
+        higher = spare.mul_(delta).sum(-1, keepdim=True).div_(count.add_(1))
+        if not (higher > lower).any():
+            return lower
+        lower = torch.maximum(higher, lower)
+
+
+def _traced_compensation(delta: Float[Tensor, "rows K"]) -> Float[Tensor, "rows 1"]:
+    lower = delta.amax(-1, keepdim=True) / 2
+    for _ in range(_TRACED_STEPS):
+        active = delta > lower
+        higher = torch.where(active, delta, 0.0).sum(-1, keepdim=True) / (active.sum(-1, keepdim=True) + 1)
+        lower = torch.maximum(higher, lower)
+    return lower
+
+
+def _traced_loss(rows: Rows, *, beta: float) -> Float[Tensor, "rows"]:
+    """The same loss as plain tensor code, for a compiler to fuse."""
+    z, (zt,), y = rows.student.detach(), rows.others, rows.labels.unsqueeze(-1)
+    is_label = torch.arange(z.shape[-1], device=z.device) == y
+    log_r, log_q = (logits.masked_fill(is_label, -torch.inf).log_softmax(-1) for logits in (z, zt))
+    r, q = log_r.exp(), log_q.exp()
+    conditional = torch.where(is_label, 0.0, q * (log_q - log_r)).sum(-1).clamp_min(0.0)
+    lag = z.masked_fill(is_label, -torch.inf).logsumexp(-1, keepdim=True) - z.gather(-1, y)
+    values = softplus(lag, threshold=40.0).squeeze(-1) + beta * conditional
+    if not rows.student.requires_grad:
+        return values
+    delta = q - r
+    compensation = _compensation(delta, delta)
+    residual = lag.sigmoid()
+    others = residual * r - beta * torch.minimum(delta, compensation)
+    direction = torch.where(is_label, -(residual + beta * compensation), others)
+    return inject_direction(rows.student, direction, values)
