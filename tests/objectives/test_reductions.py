@@ -44,10 +44,6 @@ def assert_same(left, right, atol=1e-12):
         torch.testing.assert_close(a, b, atol=atol, rtol=atol)
 
 
-def per_row(**settings):
-    return {"reduction": "none", **settings}
-
-
 def test_01_kd_at_unit_temperature_without_labels_is_kl_dist():
     kd = rows(lambda z: kd_loss(z, ZT, Y, temperature=1.0, ce_weight=0.0, kd_weight=1.0, reduction="none"))
     assert_same(kd, rows(lambda z: kl_dist_loss(z, ZT, reduction="none")), atol=0)
@@ -83,11 +79,8 @@ def test_04_target_and_non_target_parts_add_up_to_imitation(temperature):
 def test_05_dkd_with_the_teachers_residual_as_beta_is_the_kd_term():
     for i in range(20):
         tau = (ZT[i] / 4).softmax(-1)[Y[i]].item()
-        one = slice(i, i + 1)
-        dkd = rows(
-            lambda z, i=one, b=1 - tau: dkd_loss(z, ZT[i], Y[i], beta=b, ce_weight=0.0, reduction="none"), Z[one]
-        )
-        kd = rows(lambda z, i=one: kd_loss(z, ZT[i], Y[i], ce_weight=0.0, reduction="none"), Z[one])
+        dkd = rows(lambda z, i=i, beta=1 - tau: dkd_loss(z, ZT[i], Y[i], beta=beta, ce_weight=0.0), Z[i])
+        kd = rows(lambda z, i=i: kd_loss(z, ZT[i], Y[i], ce_weight=0.0), Z[i])
         assert_same(dkd, kd, 1e-11)
 
 
