@@ -1,0 +1,204 @@
+"""Batches ready for a network, the same for any number of loader workers."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
+
+from tpkd.data.dataset import Dataset, RawInputs
+from tpkd.data.order import SampleOrder, choose_views
+from tpkd.data.views import IDENTITY_VIEW, ViewRecipe
+from tpkd.files import InputError
+
+ModelInputs: TypeAlias = Tensor | dict[str, Tensor]
+Tokenize: TypeAlias = Callable[[list[str]], dict[str, Tensor]]
+Positions: TypeAlias = Sequence[int] | NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """From raw samples to what a network takes: images are rendered, texts tokenised, vectors passed on.
+
+    Example:
+        >>> from tpkd.data import DIGITS_VIEWS, load_dataset
+        >>> digits = load_dataset("digits", "train")
+        >>> Preparation(DIGITS_VIEWS).inputs(digits, [0, 1, 2], view_ids=[0, 3, 7]).shape
+        torch.Size([3, 1, 8, 8])
+    """
+
+    recipe: ViewRecipe = IDENTITY_VIEW
+    tokenize: Tokenize | None = None
+
+    @property
+    def num_views(self) -> int:
+        """How many fixed views a sample has."""
+        return self.recipe.num_views
+
+    def inputs(self, dataset: Dataset, positions: Positions, view_ids: Positions | None = None) -> ModelInputs:
+        """Inputs of the samples at these positions in these views; without views as evaluation sees them."""
+        raw = dataset.take(positions)
+        if dataset.kind == "image":
+            return self._images(raw, dataset.ids[np.asarray(positions)], view_ids)
+        if self.num_views != 1:
+            raise InputError(f"views: expected one view for {dataset.kind} data, found {self.num_views}")
+        if dataset.kind == "vector":
+            return torch.from_numpy(np.asarray(raw, np.float32))
+        if self.tokenize is None:
+            raise ValueError("tokenize: expected a tokenizer for text data, got None")
+        return self.tokenize([str(text) for text in raw])
+
+    def _images(self, raw: RawInputs, ids: NDArray[np.int64], view_ids: Positions | None) -> Tensor:
+        images = raw if isinstance(raw, np.ndarray) else [np.asarray(image) for image in raw]
+        return self.recipe.render_plain(images) if view_ids is None else self.recipe.render(images, ids, view_ids)
+
+
+@dataclass(frozen=True)
+class SampleBatch:
+    """What a step needs to know about its samples."""
+
+    inputs: ModelInputs
+    labels: Int[Tensor, "batch"]
+    sample_ids: Int[Tensor, "batch"]
+    view_ids: Int[Tensor, "batch"]
+    epochs: Int[Tensor, "batch"]
+    """The epoch of each sample, from 1; a batch may hold the end of one and the start of the next."""
+
+    def __len__(self) -> int:
+        """How many samples."""
+        return len(self.labels)
+
+
+class TrainingBatches(TorchDataset[SampleBatch | InputError]):
+    """Batch k of a run: the samples at the cursors k * batch_size up to (k + 1) * batch_size.
+
+    Of each batch a process takes its own contiguous share, so that any number of processes sees the same batches.
+
+    Example:
+        >>> from tpkd.data import DIGITS_VIEWS, load_dataset
+        >>> digits = load_dataset("digits", "train")
+        >>> batches = TrainingBatches(digits, Preparation(DIGITS_VIEWS), seed=42, batch_size=64, num_samples=3 * 1078)
+        >>> len(batches), len(batches[16]), batches[16].epochs.unique().tolist(), len(batches[50])
+        (51, 64, [1, 2], 34)
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        preparation: Preparation,
+        *,
+        seed: int,
+        batch_size: int,
+        num_samples: int,
+        process: int = 0,
+        num_processes: int = 1,
+    ) -> None:
+        """Batches of `batch_size` over all processes, until the run has seen `num_samples`."""
+        if batch_size < 1 or num_samples < 1:
+            raise ValueError(f"batch_size, num_samples: expected at least 1, got {batch_size} and {num_samples}")
+        if not 0 <= process < num_processes:
+            raise ValueError(f"process: expected 0 to {num_processes - 1}, got {process}")
+        self.dataset = dataset
+        self.preparation = preparation
+        self.seed = seed
+        self.order = SampleOrder(seed, len(dataset))
+        self.batch_size = batch_size
+        self.num_samples = num_samples
+        self.process = process
+        self.num_processes = num_processes
+
+    def __len__(self) -> int:
+        """How many batches; the last may be smaller."""
+        return -(-self.num_samples // self.batch_size)
+
+    def __getitem__(self, number: int) -> SampleBatch | InputError:
+        """Batch `number`; a sample that cannot be read is handed over as the error to raise."""
+        start = number * self.batch_size
+        size = min(self.batch_size, self.num_samples - start)
+        first, last = (start + size * share // self.num_processes for share in (self.process, self.process + 1))
+        positions, epochs = self.order.positions(first, last)
+        view_ids = choose_views(self.seed, epochs, self.dataset.ids[positions], self.preparation.num_views)
+        return _sample_batch(self.dataset, self.preparation, positions, view_ids, epochs)
+
+
+class PlainBatches(TorchDataset[SampleBatch | InputError]):
+    """All samples once, in their own order, as evaluation sees them.
+
+    Example:
+        >>> from tpkd.data import DIGITS_VIEWS, load_dataset
+        >>> batches = PlainBatches(load_dataset("digits", "test"), Preparation(DIGITS_VIEWS), batch_size=256)
+        >>> [len(batch) for batch in load_batches(batches)]
+        [256, 256, 207]
+    """
+
+    def __init__(self, dataset: Dataset, preparation: Preparation, *, batch_size: int) -> None:
+        """Batches of at most `batch_size`."""
+        if batch_size < 1:
+            raise ValueError(f"batch_size: expected at least 1, got {batch_size}")
+        self.dataset = dataset
+        self.preparation = preparation
+        self.batch_size = batch_size
+
+    def __len__(self) -> int:
+        """How many batches."""
+        return -(-len(self.dataset) // self.batch_size)
+
+    def __getitem__(self, number: int) -> SampleBatch | InputError:
+        """Batch `number`; a sample that cannot be read is handed over as the error to raise."""
+        start = number * self.batch_size
+        positions = np.arange(start, min(start + self.batch_size, len(self.dataset)))
+        return _sample_batch(self.dataset, self.preparation, positions, None, np.zeros_like(positions))
+
+
+def _sample_batch(
+    dataset: Dataset,
+    preparation: Preparation,
+    positions: NDArray[np.int64],
+    view_ids: NDArray[np.int64] | None,
+    epochs: NDArray[np.int64],
+) -> SampleBatch | InputError:
+    try:
+        inputs = preparation.inputs(dataset, positions, view_ids)
+    except InputError as error:
+        # Raised in a worker it would come back wrapped in that worker's traceback.
+        return error
+    return SampleBatch(
+        inputs=inputs,
+        labels=torch.from_numpy(dataset.labels[positions]),
+        sample_ids=torch.from_numpy(dataset.ids[positions]),
+        view_ids=torch.from_numpy(np.zeros_like(positions) if view_ids is None else view_ids),
+        epochs=torch.from_numpy(epochs),
+    )
+
+
+def load_batches(
+    batches: TrainingBatches | PlainBatches, *, start: int = 0, stop: int | None = None, workers: int = 0
+) -> Iterator[SampleBatch]:
+    """The batches from `start` to `stop` in order, made ahead by `workers` processes, or here when there are none.
+
+    Batches are pure functions of their number: the count of workers changes nothing, a resumed run starts at its next
+    batch, and the global random state is left alone.
+
+    Raises:
+        InputError: a sample cannot be read; names its file.
+
+    Example:
+        >>> from tpkd.data import DIGITS_VIEWS, load_dataset
+        >>> digits = load_dataset("digits", "train")
+        >>> batches = TrainingBatches(digits, Preparation(DIGITS_VIEWS), seed=42, batch_size=64, num_samples=1078)
+        >>> [batch.sample_ids[0].item() for batch in load_batches(batches, start=1, stop=3)]
+        [211, 105]
+    """
+    numbers = range(start, len(batches) if stop is None else stop)
+    # A loader draws a seed for its workers from the generator it is given, by default the global one.
+    loader = DataLoader(batches, batch_size=None, sampler=numbers, num_workers=workers, generator=torch.Generator())
+    for batch in loader:
+        if isinstance(batch, InputError):
+            raise batch
+        yield batch

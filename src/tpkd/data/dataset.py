@@ -1,0 +1,146 @@
+"""Labelled samples with stable ids: what every data set becomes, whatever it was published as."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tpkd.files import InputError, extra, sha256
+
+Kind: TypeAlias = Literal["vector", "image", "text"]
+RawInputs: TypeAlias = np.ndarray | list[np.ndarray] | list[str]
+"""Raw inputs of some samples: an array, or a list where images differ in size or inputs are texts."""
+
+
+@dataclass(frozen=True)
+class ImageFiles:
+    """Images on disk, decoded when they are asked for."""
+
+    root: Path
+    paths: tuple[str, ...]
+    """Relative to the root, with forward slashes."""
+
+    def __len__(self) -> int:
+        """How many images."""
+        return len(self.paths)
+
+    def decode(self, position: int) -> np.ndarray:
+        """One image as uint8 (H, W, 3); a file that is no image is refused by its name."""
+        with extra("train"):
+            from PIL import Image
+        path = self.root / self.paths[position]
+        try:
+            with Image.open(path) as image:
+                return np.asarray(image.convert("RGB"))
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            # Pillow's readers raise all of these for damaged files.
+            raise InputError(f"{path}: expected an image, found none that can be decoded: {error}") from error
+
+
+Inputs: TypeAlias = np.ndarray | ImageFiles | tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Samples of one split, in a fixed order.
+
+    `kind` says what the inputs are: "vector" float32 (n, D), "image" uint8 (n, H, W, channels) or files of images,
+    "text" strings. `ids` are distinct and do not change when samples are taken away or reordered.
+
+    Example:
+        >>> import numpy as np
+        >>> data = Dataset("toy", "train", "text", ("a", "b", "c"), np.array([0, 1, 0]), np.arange(3), ("x", "y"))
+        >>> len(data), data.num_classes, data.take([2, 0]), data.fingerprint[:8]
+        (3, 2, ['c', 'a'], '909f0bb1')
+    """
+
+    name: str
+    split: str
+    kind: Kind
+    inputs: Inputs = field(repr=False)
+    labels: NDArray[np.int64] = field(repr=False)
+    ids: NDArray[np.int64] = field(repr=False)
+    class_names: tuple[str, ...] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse what does not fit together, before anything is trained on it."""
+        rows = len(self.inputs)
+        if rows == 0 or len(self.labels) != rows or len(self.ids) != rows:
+            raise InputError(
+                f"{self.name} ({self.split}): expected as many labels and ids as inputs and at least one, "
+                f"found {rows} inputs, {len(self.labels)} labels and {len(self.ids)} ids"
+            )
+        outside = (self.labels < 0) | (self.labels >= self.num_classes)
+        if outside.any():
+            row = int(outside.argmax())
+            raise InputError(
+                f"{self.name} ({self.split}): expected labels from 0 to {self.num_classes - 1}, "
+                f"found {self.labels[row]} in row {row}"
+            )
+        values, counts = np.unique(self.ids, return_counts=True)
+        if len(values) != rows:
+            raise InputError(f"{self.name} ({self.split}): sample id {values[counts.argmax()]} occurs more than once")
+
+    def __len__(self) -> int:
+        """How many samples."""
+        return len(self.labels)
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes."""
+        return len(self.class_names)
+
+    def take(self, positions: Sequence[int] | NDArray[np.int64]) -> RawInputs:
+        """Raw inputs at the given positions, images decoded; an array where their sizes agree."""
+        if isinstance(self.inputs, np.ndarray):
+            taken: np.ndarray = self.inputs[np.asarray(positions)]
+            return taken
+        if isinstance(self.inputs, ImageFiles):
+            images = [self.inputs.decode(int(position)) for position in positions]
+            return np.stack(images) if len({image.shape for image in images}) == 1 else images
+        return [self.inputs[int(position)] for position in positions]
+
+    def subset(self, positions: Sequence[int] | NDArray[np.int64]) -> "Dataset":
+        """The samples at the given positions, with their ids."""
+        chosen = np.asarray(positions)
+        inputs: Inputs
+        if isinstance(self.inputs, ImageFiles):
+            inputs = ImageFiles(self.inputs.root, tuple(self.inputs.paths[position] for position in chosen))
+        elif isinstance(self.inputs, np.ndarray):
+            inputs = self.inputs[chosen]
+        else:
+            inputs = tuple(self.inputs[position] for position in chosen)
+        labels, ids = self.labels[chosen], self.ids[chosen]
+        return Dataset(self.name, self.split, self.kind, inputs, labels, ids, self.class_names)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over ids, labels, inputs and class names, in order; of image files their bytes are read once."""
+        digest = hashlib.sha256(self.kind.encode())
+        for numbers in (self.ids, self.labels):
+            digest.update(np.ascontiguousarray(numbers, "<i8").tobytes())
+        for part in _input_parts(self.inputs):
+            _update(digest, part)
+        for name in self.class_names:
+            _update(digest, name.encode())
+        return digest.hexdigest()
+
+
+def _input_parts(inputs: Inputs) -> Sequence[bytes | memoryview]:
+    if isinstance(inputs, np.ndarray):
+        little_endian = np.ascontiguousarray(inputs, inputs.dtype.newbyteorder("<"))
+        return [f"{inputs.dtype.kind}{inputs.dtype.itemsize} {inputs.shape}".encode(), little_endian.data.cast("B")]
+    if isinstance(inputs, ImageFiles):
+        return [sha256(inputs.root / path).encode() for path in inputs.paths]
+    return [text.encode() for text in inputs]
+
+
+def _update(digest: "hashlib._Hash", part: bytes | memoryview) -> None:
+    # The length goes first, so that ("ab", "c") and ("a", "bc") differ.
+    digest.update(len(part).to_bytes(8, "little"))
+    digest.update(part)

@@ -1,0 +1,58 @@
+"""Data sets by name or path."""
+
+import os
+from pathlib import Path
+
+from tpkd.data.cifar100 import load_cifar100
+from tpkd.data.clinc150 import load_clinc150
+from tpkd.data.dataset import Dataset
+from tpkd.data.digits import load_digits
+from tpkd.data.folder import load_folder
+from tpkd.data.tables import load_table
+from tpkd.files import InputError
+
+SPLITS = ("train", "test")
+DATASET_NAMES = ("digits", "clinc150", "cifar100", "folder:PATH", "jsonl:PATH", "csv:PATH")
+DATA_VARIABLE = "TPKD_DATA"
+
+_PUBLISHED = {"clinc150": load_clinc150, "cifar100": load_cifar100}
+
+
+def load_dataset(name: str, split: str, *, root: str | Path | None = None) -> Dataset:
+    """A data set as labelled samples with stable ids.
+
+    Args:
+        name: "digits" (embedded in scikit-learn); "clinc150" (`clinc150/data_full.json` under the root); "cifar100"
+            (`cifar-100-python/` or `cifar100.npz` under the root); "folder:PATH" (`train/CLASS/` and `test/CLASS/` with
+            images); "jsonl:PATH" or "csv:PATH" (a file, or a directory with `train.jsonl` and `test.jsonl`, columns
+            text and label).
+        split: "train" or "test".
+        root: the folder that holds published data sets, by default what the variable TPKD_DATA names. A relative PATH
+            starts there when a root is given, else in the working directory.
+
+    Raises:
+        InputError: an unknown name or split, or files that are missing or not as described; names the file and row.
+
+    Example:
+        >>> digits = load_dataset("digits", "test")
+        >>> len(digits), digits.kind, digits.ids[:3].tolist(), digits.labels[:3].tolist()
+        (719, 'image', [1616, 1443, 485], [9, 8, 1])
+    """
+    if split not in SPLITS:
+        raise InputError(f"split: expected {' or '.join(SPLITS)}, found {split!r}")
+    scheme, colon, path = name.partition(":")
+    if name == "digits":
+        return load_digits(split)
+    if name in _PUBLISHED:
+        return _PUBLISHED[name](split, _published_root(name, root))
+    if colon and path and scheme in ("folder", "jsonl", "csv"):
+        place = Path(root or ".") / path
+        return load_folder(split, place) if scheme == "folder" else load_table(split, place, scheme)
+    raise InputError(f"data set: expected one of {', '.join(DATASET_NAMES)}, found {name!r}")
+
+
+def _published_root(name: str, root: str | Path | None) -> Path:
+    found = root or os.environ.get(DATA_VARIABLE)
+    if not found:
+        raise InputError(f"{name}: expected the folder that holds it as the root or in the variable {DATA_VARIABLE}")
+    return Path(found)
