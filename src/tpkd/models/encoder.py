@@ -1,0 +1,168 @@
+"""Text encoders of the transformers library, built from a shape or loaded from a folder, under a linear head."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from jaxtyping import Float, Int
+from torch import Tensor, float32, nn
+
+from tpkd.files import InputError, extra
+from tpkd.models.classifier import Classifier, Inputs, ModelOutput
+from tpkd.models.heads import random_head
+from tpkd.models.options import BertOptions, HFOptions
+
+_DROPOUTS = (
+    *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"),
+    *("dropout", "attention_dropout", "seq_classif_dropout"),  # DistilBERT's words for the same
+)
+
+
+class TextClassifier(Classifier):
+    """An encoder, its pooled output, dropout and a linear head: a sequence classifier as in the BERT paper."""
+
+    def __init__(self, network: nn.Module, head: nn.Linear, *, pooling: str) -> None:
+        """Put a head on an encoder; `pooling` is `"pooler"`, or `"mean"` over the tokens of the mask."""
+        super().__init__()
+        config: Any = network.config
+        self.network = network
+        self.dropout = nn.Dropout(_head_dropout(config))
+        self.head = head
+        self.pooling = pooling
+        self.max_positions: int | None = getattr(config, "max_position_embeddings", None)
+        self.layer_sizes = (config.hidden_size,) * (config.num_hidden_layers + 1)
+
+    @property
+    def classifier(self) -> nn.Linear:
+        """The head."""
+        return self.head
+
+    def _set_classifier(self, linear: nn.Linear) -> None:
+        self.head = linear
+
+    def _outputs(self, inputs: Inputs, layers: Sequence[int]) -> ModelOutput:
+        if isinstance(inputs, Tensor) or not {"input_ids", "attention_mask"} <= inputs.keys():
+            found = "a tensor" if isinstance(inputs, Tensor) else ", ".join(inputs)
+            raise ValueError(f"inputs: expected input_ids and attention_mask, got {found}")
+        ids, mask = inputs["input_ids"], inputs["attention_mask"]
+        if self.max_positions is not None and ids.shape[1] > self.max_positions:
+            raise ValueError(f"inputs: expected at most {self.max_positions} tokens, got {ids.shape[1]}")
+        result = self.network(input_ids=ids, attention_mask=mask, output_hidden_states=bool(layers))
+        pooled = result.pooler_output if self.pooling == "pooler" else masked_mean(result.last_hidden_state, mask)
+        features = self.dropout(pooled)
+        layer_features = tuple(masked_mean(result.hidden_states[layer], mask) for layer in layers)
+        return ModelOutput(self.head(features), features, layer_features)
+
+
+def masked_mean(states: Float[Tensor, "N T D"], mask: Int[Tensor, "N T"]) -> Float[Tensor, "N D"]:
+    """The mean over the positions of the mask, of which every row has at least one.
+
+    Example:
+        >>> import torch
+        >>> masked_mean(torch.tensor([[[1.0], [3.0], [100.0]]]), torch.tensor([[1, 1, 0]]))
+        tensor([[2.]])
+    """
+    weights = mask.to(states.dtype).unsqueeze(-1)
+    return (states * weights).sum(1) / weights.sum(1)
+
+
+def build_bert(num_classes: int, options: BertOptions, seed: int) -> TextClassifier:
+    """A BERT of any size with random weights, under the shared random head."""
+    with extra("text"):
+        from transformers import BertConfig, BertModel
+    config = BertConfig(
+        vocab_size=options.vocab_size,
+        hidden_size=options.hidden_size,
+        num_hidden_layers=options.layers,
+        num_attention_heads=options.heads,
+        intermediate_size=options.intermediate_size or 4 * options.hidden_size,
+        max_position_embeddings=options.max_positions,
+        hidden_dropout_prob=options.dropout,
+        attention_probs_dropout_prob=options.dropout,
+    )
+    network = BertModel(config, add_pooling_layer=options.pooling == "pooler")
+    return TextClassifier(network, random_head(options.hidden_size, num_classes, seed), pooling=options.pooling)
+
+
+def load_encoder(source: str, num_classes: int, options: HFOptions, seed: int, *, keep_head: bool) -> TextClassifier:
+    """An encoder from a transformers folder or hub id, its weights in float32, never from a pickle.
+
+    A sequence classifier brings its own head where `keep_head` says so and it is one linear layer on the pooler;
+    anything else gets the shared random head.
+    """
+    with extra("text"):
+        import transformers
+    settings: dict[str, Any] = {"trust_remote_code": False, "local_files_only": Path(source).is_dir()}
+    with loading(source):
+        config = transformers.AutoConfig.from_pretrained(source, **settings)
+    for name in _DROPOUTS:
+        if options.dropout is not None and hasattr(config, name):
+            setattr(config, name, options.dropout)
+    architectures = config.architectures or ()
+    own_head = keep_head and any(name.endswith("ForSequenceClassification") for name in architectures)
+    kind = transformers.AutoModelForSequenceClassification if own_head else transformers.AutoModel
+    with loading(source):
+        model, report = kind.from_pretrained(
+            source, config=config, dtype=float32, use_safetensors=True, output_loading_info=True, **settings
+        )
+    network = model.base_model
+    _settle_pooler(source, network, options.pooling, sorted(report["missing_keys"]))
+    head = _own_head(source, model, num_classes, options) if own_head else None
+    head = head or random_head(config.hidden_size, num_classes, seed)
+    return TextClassifier(network, head, pooling=options.pooling)
+
+
+def _settle_pooler(source: str, network: Any, pooling: str, missing: list[str]) -> None:
+    """Drop a pooler nobody asked for; refuse one that has no weights, as anything else without weights."""
+    pooler = getattr(network, "pooler", None)
+    if pooling == "mean":
+        missing = [name for name in missing if "pooler." not in name]
+        if pooler is not None:
+            network.pooler = None  # nothing would ever train it, and data parallelism refuses an idle parameter
+    elif pooler is None or any("pooler." in name for name in missing):
+        raise InputError(f"hf:{source}: has no weights of a pooler; say pooling: mean")
+    if missing:
+        raise InputError(f"hf:{source}: has no weights for {', '.join(missing[:3])}")
+
+
+def _own_head(source: str, model: nn.Module, num_classes: int, options: HFOptions) -> nn.Linear:
+    """The head of a sequence classifier, where it means the same under our pooling."""
+    head = getattr(model, "classifier", None)
+    if not isinstance(head, nn.Linear) or options.pooling != "pooler":
+        raise InputError(
+            f"hf:{source}: its own head is not a linear layer on the {options.pooling} output; say head: random"
+        )
+    if head.out_features != num_classes:
+        raise InputError(
+            f"hf:{source}: expected a head of {num_classes} classes, found {head.out_features}; say head: random"
+        )
+    return head
+
+
+def _head_dropout(config: Any) -> float:
+    for name in ("classifier_dropout", "seq_classif_dropout", "hidden_dropout_prob"):
+        rate = getattr(config, name, None)
+        if rate is not None:
+            return float(rate)
+    return 0.0
+
+
+@contextmanager
+def loading(source: str) -> Iterator[None]:
+    """Load from a transformers folder or hub id in silence; what goes wrong is one line that names the source."""
+    from safetensors import SafetensorError
+    from transformers.utils import logging
+
+    verbosity, progress = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(f"hf:{source}: cannot be loaded: {reason}") from error
+    finally:
+        logging.set_verbosity(verbosity)
+        if progress:
+            logging.enable_progress_bar()

@@ -1,0 +1,84 @@
+"""Linear heads: the shared random one, and the probe fitted on frozen features."""
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from tpkd.files import extra
+
+HEAD_STD = 0.02
+HEAD_LIMIT = 0.04
+
+
+def random_head(in_features: int, out_features: int, seed: int) -> nn.Linear:
+    """A linear layer with truncated normal weights and zero bias, a pure function of its shape and seed.
+
+    Paper: appendix E.1, text: standard deviation 0.02, limits ±0.04.
+
+    Example:
+        >>> head = random_head(256, 150, seed=0)
+        >>> bool((head.weight.abs() <= 0.04).all()), head.bias.count_nonzero().item()
+        (True, 0)
+    """
+    generator = torch.Generator().manual_seed(seed)
+    weight = torch.empty(out_features, in_features, device="cpu")
+    nn.init.trunc_normal_(weight, std=HEAD_STD, a=-HEAD_LIMIT, b=HEAD_LIMIT, generator=generator)
+    return _linear(weight, torch.zeros(out_features, device="cpu"))
+
+
+def fit_probe(
+    features: Float[Tensor, "N D"], labels: Int[Tensor, "N"], num_classes: int, *, C: float = 0.01
+) -> nn.Linear:
+    """A linear layer that is a standardised logistic regression on these features.
+
+    Paper: appendix E.1, vision: C = 0.01. With mean m and scale s of each feature over the rows and the regression
+    A ((x - m) / s) + b, the layer has weight A / s and bias b - A (m / s).
+
+    Shapes: features `(N, D)`, labels `(N)` in which every class occurs.
+
+    Returns:
+        The layer on the CPU, in the dtype of the features, float32 for half precision; fitted in float64.
+
+    Example:
+        >>> features = torch.tensor([[0.0, 3.0], [1.0, 3.0], [5.0, 3.0], [6.0, 3.0], [9.0, 3.0], [10.0, 3.0]])
+        >>> probe = fit_probe(features, torch.tensor([0, 0, 1, 1, 2, 2]), num_classes=3, C=100.0)
+        >>> probe(features).argmax(-1)
+        tensor([0, 0, 1, 1, 2, 2])
+    """
+    _check_rows(features, labels, num_classes)
+    with extra("train"):
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.preprocessing import StandardScaler
+    X, y = features.detach().cpu().double().numpy(), labels.cpu().numpy()
+    scaler = StandardScaler().fit(X)
+    regression = LogisticRegression(C=C, max_iter=1000).fit(scaler.transform(X), y)
+    A, b = regression.coef_, regression.intercept_
+    if num_classes == 2:  # two classes have one decision value; half of it each way gives the same probabilities
+        A, b = np.concatenate([-A, A]) / 2, np.concatenate([-b, b]) / 2
+    dtype = torch.promote_types(features.dtype, torch.float32)
+    m, s = scaler.mean_, scaler.scale_
+    return _linear(torch.from_numpy(A / s).to(dtype), torch.from_numpy(b - A @ (m / s)).to(dtype))
+
+
+def _linear(weight: Tensor, bias: Tensor) -> nn.Linear:
+    linear = nn.Linear(weight.shape[1], weight.shape[0], device="meta")  # no draw from the global random state
+    linear.weight, linear.bias = nn.Parameter(weight), nn.Parameter(bias)
+    return linear
+
+
+def _check_rows(features: Tensor, labels: Tensor, num_classes: int) -> None:
+    if not features.is_floating_point() or features.ndim != 2:
+        raise ValueError(
+            f"features: expected a floating-point tensor (N, D), got {features.dtype} of shape {tuple(features.shape)}"
+        )
+    if labels.shape != features.shape[:1]:
+        raise ValueError(f"labels: expected shape ({len(features)},), got {tuple(labels.shape)}")
+    if not torch.isfinite(features).all():
+        raise ValueError("features: expected finite numbers, got NaN or infinity")
+    if int(labels.min()) < 0 or int(labels.max()) >= num_classes:
+        found = f"{int(labels.min())} to {int(labels.max())}"
+        raise ValueError(f"labels: expected classes 0 to {num_classes - 1}, got {found}")
+    absent = (labels.bincount(minlength=num_classes) == 0).nonzero().flatten().tolist()
+    if absent:
+        raise ValueError(f"labels: expected every class, got no row of {', '.join(map(str, absent[:5]))}")

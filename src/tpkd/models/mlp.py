@@ -1,0 +1,40 @@
+"""A multilayer perceptron, for vectors and small images."""
+
+from collections.abc import Sequence
+
+from torch import nn
+from torch.nn import functional
+
+from tpkd.models.classifier import Classifier, Inputs, ModelOutput, tensor_inputs
+from tpkd.models.options import MLPOptions
+
+
+class MLP(Classifier):
+    """Linear layers with ReLU between them; no batch statistics, so any split of a batch gives the same gradients."""
+
+    def __init__(self, num_classes: int, options: MLPOptions) -> None:
+        """Draw the weights of a network of these sizes."""
+        super().__init__()
+        self.layer_sizes = (options.input_size, *options.hidden)
+        self.layers = nn.ModuleList(
+            nn.Linear(before, after) for before, after in zip(self.layer_sizes[:-1], self.layer_sizes[1:], strict=True)
+        )
+        self.dropout = nn.Dropout(options.dropout)
+        self.fc = nn.Linear(self.layer_sizes[-1], num_classes)
+
+    @property
+    def classifier(self) -> nn.Linear:
+        """The last layer."""
+        return self.fc
+
+    def _set_classifier(self, linear: nn.Linear) -> None:
+        self.fc = linear
+
+    def _outputs(self, inputs: Inputs, layers: Sequence[int]) -> ModelOutput:
+        x = tensor_inputs(inputs).flatten(1)
+        if x.shape[1] != self.layer_sizes[0]:
+            raise ValueError(f"inputs: expected {self.layer_sizes[0]} numbers an example, got {x.shape[1]}")
+        states = [x]
+        for layer in self.layers:
+            states.append(self.dropout(functional.relu(layer(states[-1]))))
+        return ModelOutput(self.fc(states[-1]), states[-1], tuple(states[layer] for layer in layers))

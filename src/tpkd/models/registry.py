@@ -1,0 +1,124 @@
+"""Models by name: `builtin:mlp`, `builtin:resnet20`, `builtin:bert`, `timm:NAME`, `hf:PATH_OR_ID`."""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tpkd.files import InputError
+from tpkd.models.classifier import Classifier
+from tpkd.models.encoder import build_bert, load_encoder
+from tpkd.models.heads import random_head
+from tpkd.models.mlp import MLP
+from tpkd.models.options import WORDS, BertOptions, HFOptions, MLPOptions, ResNetOptions, TimmOptions, read_options
+from tpkd.models.resnet import CifarResNet
+from tpkd.models.tokens import HashedWords, PretrainedTokenizer, TextEncoding, Tokenizer
+from tpkd.models.vision import build_timm
+from tpkd.models.weights import load_weights
+
+HEADS = ("own", "random")
+_EXPECTED = "builtin:mlp, builtin:resnet8 (20, 32, 44, 56, 110), builtin:bert, timm:NAME or hf:PATH_OR_ID"
+
+
+def build_model(
+    name: str,
+    *,
+    num_classes: int,
+    options: Mapping[str, Any] | None = None,
+    weights: str | Path | None = None,
+    head: str = "own",
+    seed: int = 0,
+) -> Classifier:
+    """Build a classifier by name, on the CPU and in float32; a pure function of its arguments and the files they name.
+
+    Args:
+        name: the kind of network and its name.
+        num_classes: K.
+        options: what the kind allows, see `tpkd.models.options`.
+        weights: a local `.safetensors` file with the names of the network.
+        head: `"own"` keeps the classifier that the network or its weights bring; `"random"` puts the shared random
+            head in its place, so that weights for other classes serve as a backbone.
+        seed: draws every weight that no file gives; the global random state is left alone.
+
+    Raises:
+        InputError: an unknown name or option, weights that do not fit, a library that is not installed.
+
+    Example:
+        >>> model = build_model("builtin:resnet20", num_classes=100)
+        >>> output = model.outputs(torch.zeros(2, 3, 32, 32), layers=(1, 3))
+        >>> output.logits.shape, output.features.shape, [layer.shape[1] for layer in output.layer_features]
+        (torch.Size([2, 100]), torch.Size([2, 64]), [16, 64])
+    """
+    if num_classes < 2:
+        raise InputError(f"num_classes: expected at least 2, found {num_classes}")
+    if head not in HEADS:
+        raise InputError(f"head: expected one of {', '.join(HEADS)}, found {head!r}")
+    with _seeded(seed):
+        model = _build(name, num_classes, options, seed, keep_head=head == "own")
+    if weights is not None:
+        load_weights(model, weights, skip=model.head_names if head == "random" else ())
+    if head == "random":
+        model.replace_classifier(random_head(model.feature_size, num_classes, seed))
+    return model
+
+
+def _build(name: str, num_classes: int, options: Mapping[str, Any] | None, seed: int, *, keep_head: bool) -> Classifier:
+    kind, _, rest = name.partition(":")
+    resnet = re.fullmatch(r"builtin:resnet(\d{1,3})", name)
+    if name == "builtin:mlp":
+        return MLP(num_classes, read_options(MLPOptions, options))
+    if resnet and int(resnet[1]) >= 8 and int(resnet[1]) % 6 == 2:
+        read_options(ResNetOptions, options)
+        return CifarResNet(num_classes, int(resnet[1]))
+    if name == "builtin:bert":
+        return build_bert(num_classes, read_options(BertOptions, options), seed)
+    if kind == "timm" and rest:
+        return build_timm(rest, num_classes, read_options(TimmOptions, options))
+    if kind == "hf" and rest:
+        return load_encoder(rest, num_classes, read_options(HFOptions, options), seed, keep_head=keep_head)
+    raise InputError(f"model {name!r}: unknown, expected {_EXPECTED}")
+
+
+def encoder_for(
+    name: str, *, options: Mapping[str, Any] | None = None, max_length: int = 128, padding: str = "max_length"
+) -> TextEncoding:
+    """What turns texts into the inputs of a text model.
+
+    Paper: appendix E.1, text: maximum length 128 with fixed padding.
+
+    Args:
+        name: the model, `builtin:bert` or `hf:PATH_OR_ID`.
+        options: the options the model is built with; `tokenizer` names another source of the tokenizer.
+        max_length: longer texts are cut.
+        padding: `"max_length"` (fixed) or `"longest"` of each call.
+
+    Example:
+        >>> encode = encoder_for("builtin:bert", padding="longest")
+        >>> encode(["what is my balance", "hello"])["input_ids"].shape
+        torch.Size([2, 6])
+    """
+    if name == "builtin:bert":
+        bert = read_options(BertOptions, options)
+        if max_length > bert.max_positions:
+            raise InputError(f"max_length: expected at most max_positions {bert.max_positions}, found {max_length}")
+        tokenizer: Tokenizer = (
+            HashedWords(bert.vocab_size) if bert.tokenizer == WORDS else PretrainedTokenizer(bert.tokenizer)
+        )
+        if tokenizer.vocab_size > bert.vocab_size:
+            raise InputError(f"vocab_size: expected at least the tokenizer's {tokenizer.vocab_size}")
+        return TextEncoding(tokenizer, max_length, padding)
+    if name.startswith("hf:"):
+        source = read_options(HFOptions, options).tokenizer or name.removeprefix("hf:")
+        return TextEncoding(PretrainedTokenizer(source), max_length, padding)
+    raise InputError(f"model {name!r}: reads no text, expected builtin:bert or hf:PATH_OR_ID")
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    # Networks are drawn on the CPU: the generators of accelerators are neither needed nor touched.
+    with torch.random.fork_rng(devices=()):
+        torch.default_generator.manual_seed(seed)
+        yield
