@@ -48,6 +48,8 @@ def _plain(value: Any) -> Any:
 
 
 def _build(kind: Any, value: Any, path: str) -> Any:
+    if kind is Any:
+        return value
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
         if value is None and type(None) in arguments:
