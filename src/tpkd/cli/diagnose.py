@@ -1,0 +1,84 @@
+"""`tpkd diagnose`: students, a teacher and labels in; a table, a reading, and JSON and HTML out."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from tpkd.files import ArrayFile, InputError
+from tpkd.report.extras import missing_extra
+from tpkd.report.terminal import diagnosis_reading, diagnosis_table
+from tpkd.studies.diagnose import check_outputs, diagnose_files, write_text
+from tpkd.studies.diagnose_inputs import DiagnosisInputs, open_inputs
+
+
+def diagnose(
+    students: Annotated[list[Path], typer.Argument(help="Logits of one student each, (examples, classes).")],
+    teacher: Annotated[Path, typer.Option(help="Logits of the teacher, same shape.")],
+    labels: Annotated[Path, typer.Option(help="Integer class labels, one an example.")],
+    json: Annotated[Path | None, typer.Option(help="Write every number here.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page for people here (needs the extra `report`).")] = None,
+    class_names: Annotated[Path | None, typer.Option(help="Names of the classes: one a line, or a JSON list.")] = None,
+    ids: Annotated[
+        Path | None, typer.Option(help="Names of the examples: one a line, a JSON list, or an integer array.")
+    ] = None,
+    log_probabilities: Annotated[
+        bool,
+        typer.Option("--log-probabilities", help="The files hold log-probabilities; rows are checked to sum to 1."),
+    ] = False,
+) -> None:
+    """What can this teacher still teach these students, and at what price?
+
+    Files are .npy, .npz or .safetensors of any length; in a file of several arrays the one named `logits` (or `labels`)
+    is taken. Several students, for example one an epoch, give a trend. Rows are counted from 0.
+
+    Example: tpkd diagnose student.npy --teacher teacher.npy --labels labels.npy --html page.html --json numbers.json
+    """
+    outputs = [path for path in (json, html) if path is not None]
+    check_outputs(outputs, [path for path in (*students, teacher, labels, class_names, ids) if path is not None])
+    if html is not None and (missing := missing_extra("jinja2", "matplotlib")):
+        raise InputError(f"--html: {missing}")
+    inputs = open_inputs(
+        students, teacher, labels, class_names=class_names, ids=ids, log_probabilities=log_probabilities
+    )
+    with _progress(inputs) as advance:
+        record = diagnose_files(inputs, advance=advance)
+    if html is not None:
+        from tpkd.report.page import diagnosis_page
+
+        write_text(html, diagnosis_page(record))
+    if json is not None:
+        write_text(json, record.to_json())
+    console = Console()
+    console.print(diagnosis_table(record))
+    for sentence in diagnosis_reading(record):
+        console.print(escape(sentence), highlight=False, soft_wrap=not console.is_terminal)
+    for path in outputs:
+        console.print(f"written: {escape(str(path))}", highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _progress(inputs: DiagnosisInputs) -> Iterator[Callable[[ArrayFile, int], None]]:
+    """A bar for each student on a terminal, one plain line each in a log."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        seen: set[Path] = set()
+
+        def announce(student: ArrayFile, rows: int) -> None:
+            if student.path not in seen:
+                seen.add(student.path)
+                console.print(f"diagnosing {student.path}", highlight=False, markup=False, soft_wrap=True)
+
+        yield announce
+        return
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        tasks = {
+            student.path: progress.add_task(student.path.name, total=inputs.examples) for student in inputs.students
+        }
+        yield lambda student, rows: progress.advance(tasks[student.path], rows)

@@ -1,0 +1,1 @@
+"""Records in; readings, tables, figures and pages out."""

@@ -1,0 +1,104 @@
+"""Small charts as inline SVG: drawn by matplotlib, named and described for readers who do not see them."""
+
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+BLUE, RUST, GREY, INK, PALE = "#1d4e89", "#b8480f", "#8a8f98", "#20242b", "#c9d6e6"
+SERIES = ((BLUE, "o", "-"), (RUST, "s", "--"))
+
+_STYLE: Any = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,  # names of files and classes are not formulas
+    "font.family": "sans-serif",
+    "font.size": 9.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": GREY,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "grid.color": "#e4e7eb",
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "lines.linewidth": 1.8,
+}
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure of a page."""
+
+    name: str
+    title: str
+    description: str
+    """What the figure shows, for those who do not see it."""
+    svg: str
+
+
+def draw(
+    name: str, title: str, description: str, paint: Callable[[Any], None], *, size: tuple[float, float] = (4.8, 3.1)
+) -> Chart:
+    """A chart from a function that paints on matplotlib axes.
+
+    The drawing is the same for the same data, its ids start with `name` and its text is text.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
+        figure = Figure(figsize=size, layout="constrained")
+        paint(figure.add_subplot())
+        drawing = io.StringIO()
+        figure.savefig(drawing, format="svg", transparent=True, metadata={"Date": None})
+    return Chart(name, title, description, _inline(drawing.getvalue(), name, title, description))
+
+
+def _inline(drawing: str, name: str, title: str, description: str) -> str:
+    """The bare element: sized by the page, its ids unique there, with a title and a description."""
+    svg = drawing[drawing.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'\bid="', f'id="{name}-', svg)
+    svg = re.sub(r'(url\(|href=")#', rf"\1#{name}-", svg)
+    head, rest = svg.split(">", 1)
+    head = re.sub(r' (width|height)="[^"]*"', "", head)
+    label = f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-desc">{escape(description)}</desc>'
+    return f'{head} role="img" aria-labelledby="{name}-title {name}-desc">{label}{rest}'
+
+
+def bars_between(axes: Any, edges: Sequence[str], heights: Sequence[float], **style: Any) -> None:
+    """Bars of equal width whose borders carry the edges as ticks."""
+    axes.bar([index + 0.5 for index in range(len(heights))], heights, **{"width": 0.86, "color": BLUE, **style})
+    axes.set_xticks(range(len(edges)), edges)
+    axes.tick_params(axis="x", labelsize=8.5)
+    axes.margins(x=0.01)
+
+
+def percent_axis(axes: Any, top: float | None = None) -> None:
+    """Shares on the vertical axis, from zero."""
+    from matplotlib.ticker import PercentFormatter
+
+    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %", decimals=None))
+    axes.set_ylim(0, top)
+
+
+def trend_lines(axes: Any, names: Sequence[str], series: Mapping[str, Sequence[float | None]]) -> None:
+    """One line a series over the students, in their order; a student without a value leaves a gap."""
+    positions = range(1, len(names) + 1)
+    for (color, marker, line), (label, values) in zip(SERIES, series.items(), strict=False):
+        heights = [float("nan") if value is None else value for value in values]
+        axes.plot(positions, heights, color=color, marker=marker, linestyle=line, markersize=4, label=label)
+    axes.set_ylim(bottom=0)
+    if len(names) <= 6 and max(map(len, names)) <= 12:
+        axes.set_xticks(positions, names)
+    else:
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.set_xlabel("student, in the order given")
+    if len(series) > 1:
+        axes.legend(loc="best", fontsize=9)

@@ -1,0 +1,62 @@
+"""How numbers are written for people: the same on the terminal, in a sentence and on a page."""
+
+from collections.abc import Callable
+
+NONE = "none"
+
+
+def nats(value: float | None) -> str:
+    """Nats, to the thousandth.
+
+    Example:
+        >>> nats(1.80349), nats(0.00012), nats(0.0), nats(None)
+        ('1.803', '<0.001', '0.000', 'none')
+    """
+    if value is None:
+        return NONE
+    if 0 < value < 0.0005:
+        return "<0.001"
+    return f"{value:,.3f}" if value < 1e6 else f"{value:.3g}"
+
+
+def share(value: float | None) -> str:
+    """A share as percent.
+
+    Example:
+        >>> share(0.589), share(0.99996), share(0.0), share(None)
+        ('58.9 %', '>99.9 %', '0.0 %', 'none')
+    """
+    if value is None:
+        return NONE
+    if 0 < value < 0.0005:
+        return "<0.1 %"
+    if 0.9995 <= value < 1:
+        return ">99.9 %"
+    return f"{100 * value:.1f} %"
+
+
+def probability(value: float | None) -> str:
+    """A probability, to the thousandth; never rounded up to certainty.
+
+    Example:
+        >>> probability(0.9459), probability(0.99997), probability(1.0), probability(None)
+        ('0.946', '>0.999', '1.000', 'none')
+    """
+    if value is None:
+        return NONE
+    if 0 < value < 0.0005:
+        return "<0.001"
+    return ">0.999" if 0.9995 <= value < 1 else f"{value:.3f}"
+
+
+def count(value: int | None) -> str:
+    """A number of things, in groups of three digits.
+
+    Example:
+        >>> count(16000)
+        '16,000'
+    """
+    return NONE if value is None else f"{value:,}"
+
+
+FORMATS: dict[str, Callable[..., str]] = {"nats": nats, "share": share, "probability": probability, "count": count}

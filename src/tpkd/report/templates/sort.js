@@ -1,0 +1,32 @@
+// Sorting is an extra: every table is complete and in a useful order without it.
+for (const table of document.querySelectorAll("table.sortable")) {
+  const body = table.tBodies[0];
+  const headers = [...table.tHead.rows[0].cells];
+  const key = (row, column) => {
+    const cell = row.cells[column];
+    const data = cell.childElementCount === 1 ? cell.querySelector(":scope > data") : null;
+    if (data) return data.value === "" ? null : Number(data.value);
+    const text = cell.textContent.trim();
+    return text !== "" && !Number.isNaN(Number(text)) ? Number(text) : text;
+  };
+  const compare = (a, b) =>
+    typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
+  headers.forEach((header, column) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...header.childNodes);
+    header.append(button);
+    button.addEventListener("click", () => {
+      const first = header.classList.contains("text") ? "ascending" : "descending";
+      const other = first === "ascending" ? "descending" : "ascending";
+      const direction = header.getAttribute("aria-sort") === first ? other : first;
+      headers.forEach((each) => each.removeAttribute("aria-sort"));
+      header.setAttribute("aria-sort", direction);
+      const sign = direction === "ascending" ? 1 : -1;
+      const rows = [...body.rows].map((row) => [key(row, column), row]);
+      // What has no value stays last in either direction.
+      rows.sort(([a], [b]) => (a === null || b === null ? (a === null) - (b === null) : sign * compare(a, b)));
+      body.append(...rows.map(([, row]) => row));
+    });
+  });
+}
