@@ -16,7 +16,14 @@ from parameter_space.networks import (
 )
 from strategies import all_kinds, make_pairs, one_positive_deviation
 from tpkd.geometry import alignment_bound, conditional_distortion_limit, joint_distortion_limit, retention_bound
-from tpkd.parameter_space import angle_bound, batch_signals, certificates, certify, stacked_conditional_alignment
+from tpkd.parameter_space import (
+    BatchJacobian,
+    angle_bound,
+    batch_signals,
+    certificates,
+    certify,
+    stacked_conditional_alignment,
+)
 
 
 def assert_certificate_is_that_of_the_dense_jacobian(model, inputs, teacher, labels, rtol=1e-9, **settings):
@@ -69,6 +76,14 @@ def test_certificate_of_a_float32_network_has_float32_digits():
     )
 
 
+def test_limits_of_100_classes_are_those_printed():
+    """eq:conditional-kernel-condition and the numbers below it, as a certificate reports them."""
+    inputs, teacher, labels = example(3, 100, seed=0)
+    certificate = certify(tanh_network(5, 100, seed=0), inputs, teacher, labels)
+    assert round(certificate.conditional.limit, 6) == 34.957650
+    assert round(certificate.joint.limit, 6) == 5.912499
+
+
 def test_forward_says_where_the_logits_are():
     inputs, teacher, labels = example(6, 4, seed=1)
     model = tanh_network(5, 4, seed=1)
@@ -103,13 +118,14 @@ BROKEN = {
 def test_a_broken_product_does_not_pass_for_the_dense_jacobian(fault, monkeypatch):
     inputs, teacher, labels = example(6, 5, seed=2)
     model = tanh_network(5, 5, seed=2)
-    true = certificates.vector_jacobian_products
     assert_certificate_is_that_of_the_dense_jacobian(model, inputs, teacher, labels)
-    monkeypatch.setattr(
-        certificates,
-        "vector_jacobian_products",
-        lambda model, inputs, c, **settings: BROKEN[fault](lambda c: true(model, inputs, c, **settings), c),
-    )
+
+    class Broken(BatchJacobian):
+        def grams(self, groups):
+            products = BROKEN[fault](self.products, torch.cat(groups))
+            return [p @ p.mT for p in products.split([len(group) for group in groups])]
+
+    monkeypatch.setattr(certificates, "BatchJacobian", Broken)
     with pytest.raises(AssertionError):
         assert_certificate_is_that_of_the_dense_jacobian(model, inputs, teacher, labels)
 

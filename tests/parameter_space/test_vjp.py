@@ -7,6 +7,7 @@ from torch import nn
 
 from parameter_space.networks import busy_network, dense_jacobian, tanh_network
 from tpkd.parameter_space import (
+    BatchJacobian,
     as_found,
     certify,
     displaced,
@@ -14,7 +15,6 @@ from tpkd.parameter_space import (
     parameter_conclusions,
     parameter_gradients,
     trainable_parameters,
-    vector_jacobian_products,
 )
 
 
@@ -71,12 +71,58 @@ def test_products_are_those_of_the_dense_jacobian_for_any_microbatch(name, micro
     model = build()
     cotangents = torch.randn(4, 6, 3, dtype=torch.float64) * torch.tensor([1.0, 1e-12, 1e9, 0.0]).view(4, 1, 1)
     logits, jacobian = dense_jacobian(model, inputs)
-    products = vector_jacobian_products(model, inputs, cotangents, microbatch=microbatch)
+    products = BatchJacobian(model, inputs, microbatch=microbatch).products(cotangents)
     truth = np.einsum("mnk,nkp->mp", cotangents.numpy(), jacobian)
     assert products.dtype == torch.float64
     for found, expected in zip(products.numpy(), truth, strict=True):
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * max(abs(expected).max(), 1e-300))
     np.testing.assert_allclose(network_logits(model, inputs, microbatch=microbatch), logits, atol=1e-13)
+
+
+@pytest.mark.parametrize("microbatch", [None, 2])
+@pytest.mark.parametrize("hidden", [7, 400])
+def test_grams_are_the_inner_products_of_the_products(hidden, microbatch):
+    """400 x 400 weights are more than one chunk of the cast to float64, and no multiple of it."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(hidden, hidden), nn.Tanh(), nn.Linear(hidden, 3)).double()
+    inputs = torch.randn(5, hidden, dtype=torch.float64)
+    groups = [torch.randn(2, 5, 3, dtype=torch.float64), 1e-100 * torch.randn(1, 5, 3, dtype=torch.float64)]
+    jacobian = BatchJacobian(model, inputs, microbatch=microbatch)
+    for gram, group in zip(jacobian.grams(groups), groups, strict=True):
+        products = jacobian.products(group).numpy()
+        np.testing.assert_allclose(gram, products @ products.T, rtol=1e-12)
+
+
+class Counted(torch.autograd.Function):
+    """Counts how often it is passed forwards and backwards."""
+
+    passes: list[str] = []  # noqa: RUF012 (torch.autograd.Function has no instances to hold it)
+
+    @staticmethod
+    def forward(ctx, x):
+        Counted.passes.append("forward")
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        Counted.passes.append("backward")
+        return gradient
+
+
+@pytest.mark.parametrize(("microbatch", "forward"), [(None, 1), (6, 1), (2, 6)])
+def test_a_certificate_takes_four_backward_passes_over_the_batch_and_one_or_two_forward(microbatch, forward):
+    model, inputs = tanh_network(4, 5, seed=0), torch.randn(6, 4).double()
+    Counted.passes.clear()
+    certify(
+        model,
+        inputs,
+        torch.randn(6, 5),
+        torch.arange(6) % 5,
+        microbatch=microbatch,
+        forward=lambda model, x: Counted.apply(model(x)),
+    )
+    assert Counted.passes.count("forward") == forward
+    assert Counted.passes.count("backward") == 4 * (6 // (microbatch or 6))
 
 
 def snapshot(model):
@@ -161,19 +207,19 @@ def test_logits_and_products_of_a_network_that_draws_in_eval_mode_see_the_same_d
     cotangents = torch.ones(1, 6, 3, dtype=torch.float64)
     assert torch.equal(network_logits(model, inputs), network_logits(model, inputs))
     assert torch.equal(
-        vector_jacobian_products(model, inputs, cotangents), vector_jacobian_products(model, inputs, cotangents)
+        BatchJacobian(model, inputs).products(cotangents), BatchJacobian(model, inputs).products(cotangents)
     )
 
 
 def test_products_work_where_the_caller_has_switched_gradients_off():
     model, inputs = tanh_network(4, 3, seed=0), torch.randn(2, 4).double()
     cotangents = torch.randn(1, 2, 3).double()
-    expected = vector_jacobian_products(model, inputs, cotangents)
+    expected = BatchJacobian(model, inputs).products(cotangents)
     with torch.no_grad():
-        assert torch.equal(vector_jacobian_products(model, inputs, cotangents), expected)
+        assert torch.equal(BatchJacobian(model, inputs).products(cotangents), expected)
     with torch.inference_mode():
-        assert torch.equal(vector_jacobian_products(model, inputs, cotangents), expected)
-        assert torch.equal(vector_jacobian_products(model, 1 * inputs, 1 * cotangents), expected)
+        assert torch.equal(BatchJacobian(model, inputs).products(cotangents), expected)
+        assert torch.equal(BatchJacobian(model, 1 * inputs).products(1 * cotangents), expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
@@ -187,9 +233,9 @@ def test_a_network_runs_in_its_own_dtype_and_tiny_directions_do_not_underflow(dt
 
     model, inputs = tanh_network(4, 3, seed=0, dtype=dtype), torch.randn(6, 4).to(dtype)
     cotangents = 1e-30 * torch.randn(1, 6, 3).double()
-    products = vector_jacobian_products(model, inputs, cotangents, forward=forward, microbatch=2)
+    products = BatchJacobian(model, inputs, forward=forward, microbatch=2).products(cotangents)
     wide = copy.deepcopy(model).double()
-    truth = vector_jacobian_products(wide, inputs.double(), cotangents)
+    truth = BatchJacobian(wide, inputs.double()).products(cotangents)
     assert seen == [dtype] * 3
     # Two layers of sums over at most 16 terms, each rounded to the network's dtype.
     assert (products - truth).norm() <= 16 * torch.finfo(dtype).eps * truth.norm()
@@ -199,7 +245,7 @@ def test_the_sum_over_microbatches_is_in_float64():
     """Float32 would lose every second addend of 1 + 2^-24 + 2^-24 + ..."""
     model = nn.Linear(1, 3, bias=False)
     inputs = torch.cat([torch.ones(1, 1), torch.full((1000, 1), 2.0**-24)])
-    products = vector_jacobian_products(model, inputs, torch.ones(1, 1001, 3), microbatch=1)
+    products = BatchJacobian(model, inputs, microbatch=1).products(torch.ones(1, 1001, 3))
     assert torch.equal(products, torch.full((1, 3), 1 + 1000 * 2.0**-24, dtype=torch.float64))
 
 
@@ -224,20 +270,15 @@ def test_inputs_may_be_a_tuple_or_a_mapping_and_outputs_anything_with_forward():
         ],
         dim=1,
     )
-    by_name = vector_jacobian_products(
+    by_name = BatchJacobian(
         model,
         {"left": left, "right": right, "scale": 2.0},
-        cotangents,
         microbatch=2,
         forward=lambda model, inputs: model(**inputs)["logits"],
-    )
-    by_position = vector_jacobian_products(
-        model,
-        (left, right, torch.tensor(2.0)),
-        cotangents,
-        microbatch=2,
-        forward=lambda model, inputs: model(*inputs)["logits"],
-    )
+    ).products(cotangents)
+    by_position = BatchJacobian(
+        model, (left, right, torch.tensor(2.0)), microbatch=2, forward=lambda model, inputs: model(*inputs)["logits"]
+    ).products(cotangents)
     assert torch.allclose(by_name, expected, atol=1e-5)
     assert torch.equal(by_position, by_name)
 
@@ -292,7 +333,7 @@ class Detached(nn.Linear):
         ({"inputs": torch.zeros(4, 6, 2)}, r"shape \(4, K\), got \(4, 6, 3\)"),
         ({"forward": lambda model, inputs: model(inputs)[:2]}, r"shape \(4, K\), got \(2, 3\)"),
         ({"cotangents": torch.zeros(1, 3, 3)}, r"cotangents: expected shape \(M, 4, K\), got \(1, 3, 3\)"),
-        ({"cotangents": torch.zeros(4, 3)}, r"cotangents: expected shape \(M, 4, K\), got \(4, 3\)"),
+        ({"cotangents": torch.zeros(4, 3)}, r"cotangents: expected shape \(M, N, K\), got \(4, 3\)"),
         ({"cotangents": torch.zeros(1, 4, 5)}, "cotangents: expected 3 classes, got 5"),
         ({"microbatch": 0}, "microbatch: expected a positive number of rows, got 0"),
         ({"inputs": (torch.zeros(4, 2), torch.zeros(5, 2))}, r"one common, positive number of rows, got \[4, 5\]"),
@@ -301,6 +342,9 @@ class Detached(nn.Linear):
     ],
 )
 def test_bad_input_is_named(change, message):
+    def multiply(model, inputs, cotangents, **settings):
+        BatchJacobian(model, inputs, **settings).products(cotangents)
+
     given = {"model": nn.Linear(2, 3), "inputs": torch.zeros(4, 2), "cotangents": torch.zeros(1, 4, 3)} | change
     with pytest.raises(ValueError, match=message):
-        vector_jacobian_products(given.pop("model"), given.pop("inputs"), given.pop("cotangents"), **given)
+        multiply(given.pop("model"), given.pop("inputs"), given.pop("cotangents"), **given)

@@ -23,14 +23,15 @@ from tpkd.parameter_space.steps import (
     parameter_shape_gain,
 )
 from tpkd.parameter_space.vjp import (
+    BatchJacobian,
     as_found,
     displaced,
     network_logits,
     trainable_parameters,
-    vector_jacobian_products,
 )
 
 __all__ = [
+    "BatchJacobian",
     "BatchSignals",
     "Certificate",
     "HeadFactorization",
@@ -56,5 +57,4 @@ __all__ = [
     "parameter_shape_gain",
     "stacked_conditional_alignment",
     "trainable_parameters",
-    "vector_jacobian_products",
 ]

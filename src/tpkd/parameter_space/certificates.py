@@ -15,7 +15,7 @@ from tpkd.geometry import (
     joint_distortion_limit,
     retention_bound,
 )
-from tpkd.parameter_space.vjp import Forward, network_logits, vector_jacobian_products
+from tpkd.parameter_space.vjp import BatchJacobian, Forward
 
 _ROUNDING = 64 * torch.finfo(torch.float64).eps
 """Differences of two conditional probabilities below this are what log-softmax itself leaves in float64."""
@@ -91,13 +91,14 @@ def certify(
         inputs: what `network_logits` takes: a tensor, or a tuple, list or mapping of tensors, rows first.
         teacher_logits: `(N, K)` with K >= 3.
         labels: `(N,)`.
-        microbatch: rows of a forward and backward pass; all by default. The result does not depend on it.
+        microbatch: rows of a forward and backward pass, to save memory; all by default. The result does not change.
         forward: `forward(model, inputs) -> logits`, for models whose output is not a tensor.
         rank_tolerance: sine of the angle below which a pair counts as dependent; its ratio is then 1.
         spectral_tolerance: share of the largest stretch at which the smallest counts as zero.
 
     Returns:
-        `Certificate(conditional, joint)` of plain numbers, at the cost of two forward and four backward passes.
+        `Certificate(conditional, joint)` of plain numbers, at the cost of four backward and one forward passes (two
+        with micro-batches).
 
     Example:
         >>> model = torch.nn.Linear(2, 3, bias=False)
@@ -109,7 +110,8 @@ def certify(
     for name, tolerance in (("rank_tolerance", rank_tolerance), ("spectral_tolerance", spectral_tolerance)):
         if not 0 <= tolerance < 1:
             raise ValueError(f"{name}: expected a number from 0 to below 1, got {tolerance}")
-    logits = network_logits(model, inputs, microbatch=microbatch, forward=forward)
+    jacobian = BatchJacobian(model, inputs, microbatch=microbatch, forward=forward)
+    logits = jacobian.logits
     signals = batch_signals(logits, teacher_logits.to(logits.device), labels.to(logits.device))
     num_examples, num_classes = logits.shape
     left_to_learn = bool(signals.conditional.abs().amax() * math.sqrt(num_examples) > _ROUNDING)
@@ -118,20 +120,13 @@ def certify(
     spans = [span for span in (conditional, joint) if span is not None]
     if not spans:
         return Certificate(None, None)
-    bases = torch.cat([span.basis for span in spans])
-    pulled = vector_jacobian_products(model, inputs, bases, microbatch=microbatch, forward=forward)
-    pulled /= math.sqrt(num_examples)
-    if not pulled.isfinite().all():
+    grams = [gram / num_examples for gram in jacobian.grams([span.basis for span in spans])]
+    if not all(gram.isfinite().all() for gram in grams):
         raise ValueError("model: expected finite vector-Jacobian products, got NaN or infinity")
+    limits = conditional_distortion_limit(num_classes), joint_distortion_limit(num_classes)
     return Certificate(
-        conditional.certificate(
-            pulled[: len(conditional.basis)], conditional_distortion_limit(num_classes), 0.5, spectral_tolerance
-        )
-        if conditional
-        else None,
-        joint.certificate(pulled[-len(joint.basis) :], joint_distortion_limit(num_classes), 1.0, spectral_tolerance)
-        if joint
-        else None,
+        conditional.certificate(grams[0], limits[0], 0.5, spectral_tolerance) if conditional else None,
+        joint.certificate(grams[-1], limits[1], 1.0, spectral_tolerance) if joint else None,
     )
 
 
@@ -239,10 +234,9 @@ class _Span:
         return cls(basis, coefficients[0], coefficients[1], cosine, measured_limit)
 
     def certificate(
-        self, pulled: Float[Tensor, "rank P"], limit: float, weight: float, spectral_tolerance: float
+        self, compressed: Float[Tensor, "rank rank"], limit: float, weight: float, spectral_tolerance: float
     ) -> PairCertificate:
-        """Read the 2 x 2 (for a dependent pair 1 x 1) matrix Q^T G Q off the pulled-back basis."""
-        compressed = pulled @ pulled.mT
+        """Read the 2 x 2 (for a dependent pair 1 x 1) matrix Q^T G Q."""
         eigenvalues = torch.linalg.eigvalsh(compressed).clamp(min=0)
         smallest, largest = eigenvalues[0].item(), eigenvalues[-1].item()
         ratio = math.inf if smallest <= spectral_tolerance * largest else largest / smallest

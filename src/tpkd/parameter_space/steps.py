@@ -16,7 +16,7 @@ from tpkd.geometry import (
     retention_bound,
 )
 from tpkd.parameter_space.certificates import PairCertificate, angle_bound, batch_signals
-from tpkd.parameter_space.vjp import Forward, displaced, network_logits, vector_jacobian_products
+from tpkd.parameter_space.vjp import BatchJacobian, Forward, displaced, network_logits
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,11 @@ def parameter_gradients(
         >>> gradients.tpkd.shape
         torch.Size([9])
     """
-    logits = network_logits(model, inputs, microbatch=microbatch, forward=forward)
+    jacobian = BatchJacobian(model, inputs, microbatch=microbatch, forward=forward)
+    logits = jacobian.logits
     signals = batch_signals(logits, teacher_logits.to(logits.device), labels.to(logits.device))
     stacks = torch.stack([signals.update, signals.pure_conditional / 2, signals.conditional, signals.potential])
-    pulled = vector_jacobian_products(model, inputs, stacks, microbatch=microbatch, forward=forward)
-    return ParameterGradients(*(pulled / math.sqrt(len(logits))))
+    return ParameterGradients(*jacobian.products(stacks / math.sqrt(len(logits))))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,12 @@ from torch import Tensor, nn
 Forward = Callable[[nn.Module, Any], Tensor]
 """How to get logits `(N, K)` from a model and its inputs, for models whose output is not a tensor."""
 
+_Products = list[list[Tensor]]
+"""For each stack of directions, one tensor a parameter."""
+
+_CHUNK = 2**16
+"""Entries of each product cast to float64 at a time: few enough to stay in a processor's cache."""
+
 
 def network_logits(
     model: nn.Module, inputs: Any, *, microbatch: int | None = None, forward: Forward | None = None
@@ -32,44 +38,81 @@ def network_logits(
         return torch.cat(parts)
 
 
-def vector_jacobian_products(
-    model: nn.Module,
-    inputs: Any,
-    cotangents: Float[Tensor, "M N K"],
-    *,
-    microbatch: int | None = None,
-    forward: Forward | None = None,
-) -> Float[Tensor, "M P"]:
-    """Pull stacked output directions back to the parameters: sum_i J_i^T c_i for each stack c.
+class BatchJacobian:
+    """The map from a batch of output directions back to the parameters, at one state of a network.
 
-    Paper: appendix D.5. Only products are formed, one backward pass a stack and micro-batch; a Jacobian never is. The
-    network runs in its own dtype, the sum over micro-batches in float64. Other arguments are those of `network_logits`.
-
-    Shapes: cotangents `(M, N, K)`; returns float64 `(M, P)` over the P entries of `trainable_parameters(model)`.
+    Paper: appendix D.5. Only products J_i^T c are formed, one backward pass a stack of directions and micro-batch; a
+    Jacobian never is. The network runs in its own dtype and eval mode, sums over micro-batches and inner products in
+    float64. Arguments are those of `network_logits`; a batch that is one micro-batch is evaluated once and keeps its
+    graph, so that `logits` costs nothing extra.
 
     Example:
         >>> model = torch.nn.Linear(2, 3, bias=False)
-        >>> inputs, cotangents = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.ones(1, 2, 3)
-        >>> vector_jacobian_products(model, inputs, cotangents)
+        >>> jacobian = BatchJacobian(model, torch.tensor([[1.0, 0.0], [0.0, 2.0]]))
+        >>> jacobian.products(torch.ones(1, 2, 3))
         tensor([[1., 2., 1., 2., 1., 2.]], dtype=torch.float64)
+        >>> jacobian.grams([torch.ones(1, 2, 3)])
+        [tensor([[15.]], dtype=torch.float64)]
     """
-    parameters = trainable_parameters(model)
-    num_rows = count_rows(inputs)
-    if cotangents.ndim != 3 or cotangents.shape[1] != num_rows:
-        raise ValueError(f"cotangents: expected shape (M, {num_rows}, K), got {tuple(cotangents.shape)}")
-    count_entries = sum(parameter.numel() for parameter in parameters)
-    start = 0
-    with as_found(model), torch.inference_mode(False), torch.enable_grad():
-        # Unit scale before the cast: a stack of tiny directions must not underflow in a half-precision network.
-        scales = cotangents.detach().double().abs().amax((1, 2), keepdim=True)
-        scales = torch.where(scales > 0, scales, 1.0)
-        scaled = cotangents.detach().double() / scales
-        products = scaled.new_zeros(len(scaled), count_entries)
-        for part, count in _microbatches(inputs, microbatch):
-            logits = _logits(model, part, count, forward)
-            _accumulate(products, logits, scaled[:, start : start + count], parameters)
-            start += count
-        return products * scales.squeeze(-1)
+
+    def __init__(
+        self, model: nn.Module, inputs: Any, *, microbatch: int | None = None, forward: Forward | None = None
+    ) -> None:
+        """Check what was given; nothing is evaluated yet."""
+        self._parameters = trainable_parameters(model)
+        self._num_rows = count_rows(inputs)
+        self._model, self._inputs, self._microbatch, self._forward = model, inputs, microbatch, forward
+        self._attached: Tensor | None = None
+
+    @property
+    def logits(self) -> Float[Tensor, "N K"]:
+        """The logits of the batch, detached, in the network's own dtype."""
+        if self._in_parts:
+            return network_logits(self._model, self._inputs, microbatch=self._microbatch, forward=self._forward)
+        with _graph_mode(self._model):
+            return self._whole_logits().detach()
+
+    def products(self, cotangents: Float[Tensor, "M N K"]) -> Float[Tensor, "M P"]:
+        """sum_i J_i^T c_i of each stack c, over the P entries of `trainable_parameters(model)`, in float64."""
+        scaled, scale = _unit_scale(cotangents)
+        return self._reduce([scaled], _flatten)[0].mul_(scale)
+
+    def grams(self, groups: Sequence[Float[Tensor, "M N K"]]) -> list[Float[Tensor, "M M"]]:
+        """The inner products b_i^T b_j of the products of each group, in float64, without forming `products`."""
+        scaled, scales = zip(*map(_unit_scale, groups), strict=True)
+        return [gram * s * s.mT for gram, s in zip(self._reduce(scaled, _gram), scales, strict=True)]
+
+    @property
+    def _in_parts(self) -> bool:
+        return self._microbatch is not None and self._microbatch < self._num_rows
+
+    def _whole_logits(self) -> Tensor:
+        if self._attached is None:
+            ((inputs, count),) = _microbatches(self._inputs, self._microbatch)
+            self._attached = _logits(self._model, inputs, count, self._forward)
+        return self._attached
+
+    def _reduce(self, groups: Sequence[Tensor], reduce: Callable[[_Products], Tensor]) -> list[Tensor]:
+        for group in groups:
+            if group.shape[1] != self._num_rows:
+                raise ValueError(f"cotangents: expected shape (M, {self._num_rows}, K), got {tuple(group.shape)}")
+        totals: list[_Products] = []
+        start = 0
+        with _graph_mode(self._model):
+            if not self._in_parts:
+                # Group by group, so that the products of one are gone before those of the next are made.
+                return [reduce(_products(self._whole_logits(), group, self._parameters)) for group in groups]
+            for part, count in _microbatches(self._inputs, self._microbatch):
+                logits = _logits(self._model, part, count, self._forward)
+                rows = slice(start, start + count)
+                for index, group in enumerate(groups):
+                    products = _products(logits, group[:, rows], self._parameters)
+                    if start == 0:
+                        totals.append([[part.double() for part in parts] for parts in products])
+                    else:
+                        _add(totals[index], products)
+                start += count
+        return [reduce(total) for total in totals]
 
 
 def trainable_parameters(model: nn.Module) -> list[nn.Parameter]:
@@ -162,20 +205,55 @@ def _restore(tensor: Tensor | None, value: Tensor) -> None:
             tensor.copy_(value)
 
 
-def _accumulate(products: Tensor, logits: Tensor, cotangents: Tensor, parameters: Sequence[Tensor]) -> None:
+@contextmanager
+def _graph_mode(model: nn.Module) -> Iterator[None]:
+    with as_found(model), torch.inference_mode(False), torch.enable_grad():
+        yield
+
+
+def _unit_scale(cotangents: Tensor) -> tuple[Tensor, Tensor]:
+    """Stacks with largest entry 1, and what was divided out: tiny directions must not underflow in half precision."""
+    if cotangents.ndim != 3:
+        raise ValueError(f"cotangents: expected shape (M, N, K), got {tuple(cotangents.shape)}")
+    stacks = cotangents.detach().double()
+    scales = stacks.abs().amax((1, 2), keepdim=True)
+    scales = torch.where(scales > 0, scales, 1.0)
+    return stacks / scales, scales.squeeze(-1)
+
+
+def _products(logits: Tensor, cotangents: Tensor, parameters: Sequence[Tensor]) -> _Products:
     if not logits.requires_grad:
         raise ValueError("model: expected logits that depend on its parameters, got logits without a graph")
     if cotangents.shape[1:] != logits.shape:
         raise ValueError(f"cotangents: expected {logits.shape[1]} classes, got {cotangents.shape[2]}")
-    for row, cotangent in enumerate(cotangents.to(logits)):
-        gradients = torch.autograd.grad(
-            logits, parameters, cotangent, retain_graph=row + 1 < len(cotangents), allow_unused=True
-        )
-        start = 0
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            if gradient is not None:
-                products[row, start : start + parameter.numel()] += gradient.to_dense().flatten().to(products.device)
-            start += parameter.numel()
+    pulled = (
+        torch.autograd.grad(logits, parameters, cotangent, retain_graph=True, materialize_grads=True)
+        for cotangent in cotangents.to(logits)
+    )
+    return [[gradient.to_dense().to(cotangents.device) for gradient in gradients] for gradients in pulled]
+
+
+def _add(totals: _Products, products: _Products) -> None:
+    for total, addend in zip(totals, products, strict=True):
+        for held, part in zip(total, addend, strict=True):
+            held += part
+
+
+def _flatten(products: _Products) -> Tensor:
+    return torch.stack([torch.cat([part.double().flatten() for part in parts]) for parts in products])
+
+
+def _gram(products: _Products) -> Tensor:
+    scratch = products[0][0].new_empty(len(products), _CHUNK, dtype=torch.float64)
+    gram = scratch.new_zeros(len(products), len(products))
+    for parts in zip(*products, strict=True):
+        flat = [part.flatten() for part in parts]
+        for start in range(0, flat[0].numel(), _CHUNK):
+            block = scratch[:, : min(_CHUNK, flat[0].numel() - start)]
+            for row, part in zip(block, flat, strict=True):
+                row.copy_(part[start : start + _CHUNK])
+            gram += block @ block.mT
+    return gram
 
 
 def _logits(model: nn.Module, inputs: Any, num_rows: int, forward: Forward | None) -> Tensor:
