@@ -51,10 +51,13 @@ def draw(
     """
     import matplotlib
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
         figure = Figure(figsize=size, layout="constrained")
-        paint(figure.add_subplot())
+        axes = figure.add_subplot()
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+        paint(axes)
         drawing = io.StringIO()
         figure.savefig(drawing, format="svg", transparent=True, metadata={"Date": None})
     return Chart(name, title, description, _inline(drawing.getvalue(), name, title, description))
@@ -72,9 +75,12 @@ def _inline(drawing: str, name: str, title: str, description: str) -> str:
     return f'{head} role="img" aria-labelledby="{name}-title {name}-desc">{label}{rest}'
 
 
-def bars_between(axes: Any, edges: Sequence[str], heights: Sequence[float], **style: Any) -> None:
-    """Bars of equal width whose borders carry the edges as ticks."""
-    axes.bar([index + 0.5 for index in range(len(heights))], heights, **{"width": 0.86, "color": BLUE, **style})
+def bars_between(axes: Any, edges: Sequence[str], series: Mapping[str, Sequence[float]]) -> None:
+    """One bar a series in each bin; the edges of the bins are the ticks."""
+    width = 0.86 / len(series)
+    for number, ((color, _, _), (label, heights)) in enumerate(zip(SERIES, series.items(), strict=False)):
+        left = [index + 0.07 + number * width for index in range(len(heights))]
+        axes.bar(left, heights, width=width, align="edge", color=color, label=label)
     axes.set_xticks(range(len(edges)), edges)
     axes.tick_params(axis="x", labelsize=8.5)
     axes.margins(x=0.01)
@@ -84,8 +90,9 @@ def percent_axis(axes: Any, top: float | None = None) -> None:
     """Shares on the vertical axis, from zero."""
     from matplotlib.ticker import PercentFormatter
 
-    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %", decimals=None))
     axes.set_ylim(0, top)
+    decimals = 0 if axes.get_ylim()[1] > 0.05 else 1
+    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %", decimals=decimals))
 
 
 def trend_lines(axes: Any, names: Sequence[str], series: Mapping[str, Sequence[float | None]]) -> None:
@@ -94,7 +101,7 @@ def trend_lines(axes: Any, names: Sequence[str], series: Mapping[str, Sequence[f
     for (color, marker, line), (label, values) in zip(SERIES, series.items(), strict=False):
         heights = [float("nan") if value is None else value for value in values]
         axes.plot(positions, heights, color=color, marker=marker, linestyle=line, markersize=4, label=label)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
     if len(names) <= 6 and max(map(len, names)) <= 12:
         axes.set_xticks(positions, names)
     else:

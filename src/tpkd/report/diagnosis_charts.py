@@ -28,7 +28,7 @@ def blocked_chart(student: StudentDiagnosis) -> Chart:
 
     def paint(axes: Any) -> None:
         heights = [part.blocked_share or 0 for part in student.confidence_bins]
-        bars_between(axes, _edges(student), heights)
+        bars_between(axes, _edges(student), {"blocked": heights})
         for index, part in enumerate(student.confidence_bins):
             if not part.examples:
                 axes.text(index + 0.5, 0.02, "no\nexamples", ha="center", fontsize=7, color="#5b616b", rotation=90)
@@ -52,10 +52,9 @@ def confidence_chart(student: StudentDiagnosis) -> Chart:
     bins, total = student.confidence_bins, student.examples
 
     def paint(axes: Any) -> None:
-        bars_between(axes, _edges(student), [part.examples / total for part in bins], label="student")
-        positions = [index + 0.5 for index in range(len(bins))]
-        heights = [part.teacher_examples / total for part in bins]
-        axes.bar(positions, heights, width=0.42, color=RUST, alpha=0.9, label="teacher")
+        student_shares = [part.examples / total for part in bins]
+        teacher_shares = [part.teacher_examples / total for part in bins]
+        bars_between(axes, _edges(student), {"student": student_shares, "teacher": teacher_shares})
         percent_axis(axes)
         axes.set_xlabel("confidence in the correct class")
         axes.set_ylabel("examples")
@@ -82,17 +81,9 @@ def histogram_chart(name: str, quantity: str, histogram: Histogram, student: Stu
         colors = [BLUE] * (len(left) - 1) + [PALE if beyond else BLUE]
         axes.bar(left, heights, width=0.92 * histogram.width, align="edge", color=colors)
         axes.axvline(mean, color=RUST, linewidth=1.4)
-        side = "left" if mean < end / 2 else "right"
-        axes.annotate(
-            f"mean {nats(mean)}",
-            (mean, 1),
-            xycoords=("data", "axes fraction"),
-            xytext=(4 if side == "left" else -4, -9),
-            textcoords="offset points",
-            color=RUST,
-            ha=side,
-            fontsize=9,
-        )
+        place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+        axes.annotate(f"mean {nats(mean)}", (mean, 1), xytext=(0, 3), ha="center", color=RUST, fontsize=9, **place)
+        axes.set_xlim(0, end)
         percent_axis(axes)
         axes.set_xlabel(f"{quantity} (nats)" + (f"; palest bar: {left[-1]:g} and above" if beyond else ""))
         axes.set_ylabel("examples")
@@ -148,6 +139,11 @@ def decomposition_chart(student: StudentDiagnosis) -> Chart:
         axes.barh([1], [parts.confidence], color=GREY, height=0.62)
         axes.barh([0], [parts.conditional], left=[parts.confidence], color=BLUE, height=0.62)
         axes.barh([2], [parts.confidence + parts.conditional], color=INK, height=0.62)
+        labels = {2: parts.confidence + parts.conditional, 1: parts.confidence, 0: parts.confidence + parts.conditional}
+        values = {2: student.all["imitation_loss"], 1: parts.confidence, 0: parts.conditional}
+        for row, end in labels.items():
+            axes.annotate(nats(values[row]), (end, row), xytext=(4, 0), textcoords="offset points", va="center")
+        axes.set_xlim(0, 1.16 * labels[2] or 1)
         axes.set_yticks([2, 1, 0], ["teacher KL", "confidence", "conditional"])
         axes.tick_params(axis="y", length=0)
         axes.grid(axis="x")
