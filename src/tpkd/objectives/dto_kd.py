@@ -190,15 +190,20 @@ class DTOKD(Objective):
         missing = [name for name in self.objective_names if name not in gradients or name not in values]
         if missing:
             raise ValueError(f"gradients: expected a gradient and a value of {', '.join(missing)}")
-        stacked = torch.stack([gradients[name] for name in self.objective_names])
-        losses = torch.stack([values[name].detach() for name in self.objective_names]).to(stacked)
+        losses = torch.stack([values[name].detach() for name in self.objective_names])
+        found = torch.stack([gradients[name] for name in self.objective_names])
+        stacked = found.to(
+            torch.promote_types(found.dtype, losses.dtype)
+        )  # half-precision gradients may be huge over L
+        losses = losses.to(stacked.device)
         self._seen = {}
         if self.variant == "exact":
             log_gradients = stacked / (losses + LOSS_OFFSET).unsqueeze(-1)
-            return min_norm_weights(log_gradients) @ log_gradients
+            return (min_norm_weights(log_gradients) @ log_gradients).to(found.dtype)
         self._before = losses
         normalise = self.normalise and self.variant == "amortised"
-        return effective_weights(self.weights.to(stacked), losses, normalise=normalise) @ stacked
+        weights = effective_weights(self.weights.to(stacked), losses.to(stacked), normalise=normalise)
+        return (weights @ stacked).to(found.dtype)
 
     def after_step(self, batch: Batch) -> None:
         """Move the weights by what the step did to each loss; a loss that is not finite moves nothing."""
