@@ -38,7 +38,7 @@ class _ArrayParts:
 _MARK = object()
 _LITERALS = {
     *("NONE", "NEWTRUE", "NEWFALSE", "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "FLOAT", "BINFLOAT"),
-    *("STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
+    *("BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
     *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
 }
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
@@ -51,7 +51,7 @@ _RECONSTRUCT = {_Name("numpy.core.multiarray _reconstruct"), _Name("numpy._core.
 def read_pickled_arrays(path: str | Path) -> Any:
     """The numbers, text, bytes, lists, dicts and numeric arrays of a pickle, without running anything in it.
 
-    Protocols 0 to 4 as Python 2 and 3 and old and new NumPy write them; text of Python 2 is read as Latin-1.
+    Protocols 0 to 4 of Python 3 and protocol 2 of Python 2, whose text is read as Latin-1, with old and new NumPy.
 
     Raises:
         InputError: the file is missing or damaged, or names anything but an array, for example a function to call.
