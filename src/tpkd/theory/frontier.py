@@ -1,5 +1,6 @@
 """The finite-compensation frontier: the best partial transfer that a given rise in confidence can buy."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -51,32 +52,43 @@ def frontier(
     # Beyond the cost nothing changes, and an infinite budget has no e^B.
     B = B.minimum(cost.unsqueeze(-1))
     log_multiplier = _log_multiplier(pair, B)
-    growth = torch.where(complete, pair.log_ratio, B.minimum(pair.log_ratio - log_multiplier))
-    log_x = pair.student.log_conditional + growth
+    growth = B.minimum(pair.log_ratio - log_multiplier)
+    log_x = torch.where(complete, pair.teacher.log_conditional, pair.student.log_conditional + growth)
     value = kl_divergence(pair.teacher.log_conditional, log_x)
     return FrontierPoint(log_x, torch.where(complete.squeeze(-1), 0.0, value))
 
 
 def _log_multiplier(pair: Pair, B: Float[Tensor, "*grid 1"]) -> Float[Tensor, "*grid 1"]:
-    """log lambda. With c_j = log(q_j / r_j) falling, class k is at its cap exactly when sum_j r_j [1 - e^(c_j - c_k)]_+
-    exceeds 1 - e^-B; every sum below has nonnegative terms only, so that a tiny budget loses no digits.
-    """
+    """log lambda: the caps are the first classes by falling c_j = log(q_j / r_j), and lambda normalises the rest."""
     c, order = pair.log_ratio.sort(-1, descending=True)
     log_r, log_q = pair.student.log_conditional.gather(-1, order), pair.teacher.log_conditional.gather(-1, order)
-    log_r_before, log_r_after = log_r.logcumsumexp(-1), _log_sum_from(log_r)
-    # e^c_k sum_j r_j [1 - e^(c_j - c_k)]_+ grows from k + 1 to k by (e^c_k - e^c_{k+1}) times the r-mass after k.
-    steps = log_r_after[..., 1:] + c[..., :-1] + (-c.diff(dim=-1).expm1()).log()
-    log_excess = _log_sum_from(steps) - c[..., :-1]
+    log_r_upto, log_r_from, log_q_from = log_r.logcumsumexp(-1), _log_sum_from(log_r), _log_sum_from(log_q)
     log_gain = (-(-B).expm1()).log()
-    capped = (log_excess > log_gain).sum(-1, keepdim=True)
+    capped = _count_capped(c, log_r_upto, log_r_from, log_q_from, B, log_gain)
     # lambda = (q-mass below the caps) / (1 - e^B r-mass at the caps), and 1 - e^B R = (1 - R) - (e^B - 1) R.
     last = (capped - 1).clamp(min=0)
-    log_r_capped = torch.where(capped > 0, _take(log_r_before, last), -torch.inf)
-    log_r_free, log_q_free = _take(log_r_after, capped), _take(_log_sum_from(log_q), capped)
+    log_r_capped = torch.where(capped > 0, _take(log_r_upto, last), -torch.inf)
+    log_r_free = _take(log_r_from, capped)
     log_left = log_r_free + (-(B + log_gain + log_r_capped - log_r_free).clamp(max=0).expm1()).log()
     # Rounding may not carry lambda past the caps that were found: it stays between their neighbours.
     upper = torch.where(capped > 0, _take(c, last) - B, torch.inf)
-    return (log_q_free - log_left).clamp(min=_take(c, capped) - B, max=upper)
+    return (_take(log_q_from, capped) - log_left).clamp(min=_take(c, capped) - B, max=upper)
+
+
+def _count_capped(
+    c: Tensor, log_r_upto: Tensor, log_r_from: Tensor, log_q_from: Tensor, B: Tensor, log_gain: Tensor
+) -> Tensor:
+    """How many classes are at their cap: class k is when A_k = sum_{j<=k} r_j + e^-c_k sum_{j>k} q_j < e^-B.
+
+    For a small budget both sides are close to one, and the test is 1 - A_k = sum_j r_j [1 - e^(c_j - c_k)]_+ > 1 - e^-B
+    instead. Every sum has nonnegative terms only, so that neither form loses digits.
+    """
+    ahead = c[..., :-1]
+    log_mass = torch.logaddexp(log_r_upto[..., :-1], log_q_from[..., 1:] - ahead)
+    # e^c_k (1 - A_k) grows from k + 1 to k by (e^c_k - e^c_{k+1}) times the r-mass after k.
+    steps = log_r_from[..., 1:] + ahead + (-c.diff(dim=-1).expm1()).log()
+    log_excess = _log_sum_from(steps) - ahead
+    return torch.where(math.log(2) < B, log_mass < -B, log_excess > log_gain).sum(-1, keepdim=True)
 
 
 def _log_sum_from(log_values: Tensor) -> Tensor:

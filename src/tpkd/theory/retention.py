@@ -123,7 +123,7 @@ def removed_signal(
         removed=inner(step.conditional, step.conditional) - inner(step.conditional, step.safe),
         clipped=squared + inner(step.clipped_mass, step.clipped_mass),
         active=active,
-        lower=torch.where(active > 0, squared * (1 + 1 / active.clamp(min=1)), 0.0),
+        lower=torch.where(active > 0, squared + squared / active.clamp(min=1), 0.0),
         upper=2 * squared,
     )
 
