@@ -34,6 +34,21 @@ def test_value_and_gradient_of_every_kind_of_pair(name, num_classes):
         np.testing.assert_allclose(z.grad[i].numpy(), expected, atol=1e-12, rtol=0)
 
 
+def test_eq_surrogate_has_the_same_gradient():
+    """eq:surrogate: the mean of <stopgrad(v), z> gives the gradient; its own value is not one to show."""
+    z, zt, y = make_pairs("random", 12, 6, seed=24)
+    y_masked = y.clone()
+    y_masked[5] = -100
+    ours, surrogate = leaf(z), leaf(z)
+    tpkd_loss(ours, zt, y_masked).backward()
+    valid = y_masked != -100
+    v = np.stack(
+        [reference.direction("tpkd", a, b, c) for a, b, c in zip(z.numpy(), zt.numpy(), y.tolist(), strict=True)]
+    )
+    (torch.from_numpy(v) * surrogate).sum(-1)[valid].mean().backward()
+    torch.testing.assert_close(ours.grad, surrogate.grad, atol=1e-13, rtol=0)
+
+
 def test_value_is_never_negative_and_zero_when_learning_is_complete():
     z, zt, y = all_kinds(200, 6, seed=12)
     assert (tpkd_loss(z, zt, y, reduction="none") >= 0).all()

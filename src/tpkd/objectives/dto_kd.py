@@ -192,9 +192,8 @@ class DTOKD(Objective):
             raise ValueError(f"gradients: expected a gradient and a value of {', '.join(missing)}")
         losses = torch.stack([values[name].detach() for name in self.objective_names])
         found = torch.stack([gradients[name] for name in self.objective_names])
-        stacked = found.to(
-            torch.promote_types(found.dtype, losses.dtype)
-        )  # half-precision gradients may be huge over L
+        # Over a small loss a half-precision gradient would overflow.
+        stacked = found.to(torch.promote_types(found.dtype, losses.dtype))
         losses = losses.to(stacked.device)
         self._seen = {}
         if self.variant == "exact":
