@@ -1,0 +1,1 @@
+"""The `tpkd` command: verbs only; they parse, call and print."""

@@ -1,0 +1,30 @@
+"""The entry point: registers the verbs, and turns a user's mistake into one line and exit code 2."""
+
+import sys
+
+import typer
+
+from tpkd.cli.demo import demo
+from tpkd.cli.diagnose import diagnose
+
+# from tpkd.cli.figures import figures
+from tpkd.cli.methods import methods
+from tpkd.files import InputError
+
+app = typer.Typer(
+    help="What can this teacher still teach this student without taking anything back, and at what price?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for verb in (diagnose, methods, demo):
+    app.command()(verb)
+
+
+def main() -> None:
+    """Run the command line. Exit 0: done; 1: a check failed; 2: the input is wrong."""
+    try:
+        app()
+    except InputError as error:
+        print(f"tpkd: {error}", file=sys.stderr)  # noqa: T201 (a command speaks)
+        sys.exit(2)

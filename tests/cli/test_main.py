@@ -1,0 +1,46 @@
+"""The command line as a user meets it: in a process of its own, by exit code and output."""
+
+import subprocess
+import sys
+
+import pytest
+from typer.main import get_command
+
+from tpkd.cli.main import app
+from tpkd.objectives import names
+
+
+def run(*arguments):
+    return subprocess.run([sys.executable, "-m", "tpkd", *arguments], capture_output=True, text=True)
+
+
+def test_methods_lists_every_objective():
+    result = run("methods")
+    assert result.returncode == 0
+    listed = [line.split("│")[1].strip() for line in result.stdout.splitlines() if line.startswith("│")]
+    assert [name for name in listed if name] == list(names())
+
+
+def test_demo_leaves_a_foreign_directory_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("mine")
+    result = run("demo", "--out", str(tmp_path))
+    assert result.returncode == 2
+    assert result.stderr.count("\n") == 1
+    assert str(tmp_path) in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize("arguments", [("no-such-verb",), ("diagnose",), ("diagnose", "--no-such-option")])
+def test_wrong_usage_is_exit_2_without_a_traceback(arguments):
+    result = run(*arguments)
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("verb", sorted(get_command(app).commands))
+def test_help_of_every_verb_shows_an_example(verb):
+    result = run(verb, "--help")
+    assert result.returncode == 0
+    command = get_command(app).commands[verb]
+    for subcommand in getattr(command, "commands", {verb: command}).values():
+        assert "Example: tpkd" in subcommand.help

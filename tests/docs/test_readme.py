@@ -1,0 +1,61 @@
+"""Every example of the README runs, and every command it names exists."""
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from tpkd.cli.main import app
+from tpkd.objectives import names
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def test_python_blocks_run_in_order(capsys):
+    namespace = {}
+    for block in blocks("python"):
+        exec(compile(block, "README.md", "exec"), namespace)
+    printed = capsys.readouterr().out
+    assert "imitation is blocked on" in printed
+    assert "0.6650" in printed
+    assert "0.9459" in printed
+    assert namespace["student_logits"].grad.abs().sum() > 0
+
+
+def test_the_loop_of_the_diff_runs():
+    """Apply the diff: context and added lines are a program once student, teacher, loader and optimizer exist."""
+    import torch
+    from torch import nn
+
+    (diff,) = blocks("diff")
+    program = "\n".join(line[1:] for line in diff.splitlines() if not line.startswith("-"))
+    student, teacher = nn.Linear(4, 5), nn.Linear(4, 5)
+    before = student.weight.detach().clone()
+    loader = [(torch.randn(8, 4), torch.randint(5, (8,))) for _ in range(3)]
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+    exec(program, {"torch": torch, "loader": loader, "student": student, "teacher": teacher, "optimizer": optimizer})
+    assert not torch.equal(student.weight, before)
+    assert teacher.weight.grad is None
+
+
+@pytest.mark.parametrize(
+    "command", sorted(set(re.findall(r"\btpkd ([a-z][a-z-]+)", "\n".join(re.findall(r"`+[^`]+`+", README)))))
+)
+def test_named_commands_exist(command):
+    assert command in get_command(app).commands
+
+
+@pytest.mark.parametrize("target", sorted(set(re.findall(r"make ([a-z-]+)", README))))
+def test_named_make_targets_exist(target):
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+
+
+def test_the_table_names_every_method():
+    table = README.split("## Methods")[1]
+    assert set(names()) <= set(re.findall(r"`([a-z-]+)`", table))
