@@ -10,7 +10,7 @@ from typing import Any
 BLUE, RUST, GREY, INK, PALE = "#1d4e89", "#b8480f", "#8a8f98", "#20242b", "#c9d6e6"
 SERIES = ((BLUE, "o", "-"), (RUST, "s", "--"))
 
-_STYLE: Any = {
+STYLE: Any = {
     "svg.fonttype": "none",
     "text.parse_math": False,  # names of files and classes are not formulas
     "font.family": "sans-serif",
@@ -53,7 +53,7 @@ def draw(
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
+    with matplotlib.rc_context({**STYLE, "svg.hashsalt": name}):
         figure = Figure(figsize=size, layout="constrained")
         axes = figure.add_subplot()
         axes.yaxis.set_major_locator(MaxNLocator(5))

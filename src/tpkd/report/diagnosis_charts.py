@@ -144,6 +144,7 @@ def decomposition_chart(student: StudentDiagnosis) -> Chart:
         for row, end in labels.items():
             axes.annotate(nats(values[row]), (end, row), xytext=(4, 0), textcoords="offset points", va="center")
         axes.set_xlim(0, 1.16 * labels[2] or 1)
+        axes.locator_params(axis="x", nbins=5)
         axes.set_yticks([2, 1, 0], ["teacher KL", "confidence", "conditional"])
         axes.tick_params(axis="y", length=0)
         axes.grid(axis="x")

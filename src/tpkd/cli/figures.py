@@ -1,0 +1,24 @@
+"""`tpkd figures`: the paper's illustrations into a directory."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from tpkd.files import InputError
+from tpkd.report.extras import missing_extra
+from tpkd.studies.illustrations import draw_illustrations
+
+
+def figures(directory: Annotated[Path, typer.Argument(help="Where to write; made if missing.")]) -> None:
+    """Draw the paper's figures 1 to 3 as SVG and PNG, with their numbers in figures.json beside them.
+
+    Needs the extra `report`.
+
+    Example: tpkd figures figures/
+    """
+    if missing := missing_extra("matplotlib"):
+        raise InputError(f"figures: {missing}")
+    for path in draw_illustrations(directory):
+        Console().print(f"written: {path}", markup=False, highlight=False, soft_wrap=True)
