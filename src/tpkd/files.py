@@ -112,7 +112,7 @@ def _open_npy(path: Path, key: str) -> ArrayFile:
 
 def _open_npz(path: Path, key: str) -> ArrayFile:
     with zipfile.ZipFile(path) as archive:
-        names = [name.removesuffix(".npy") for name in archive.namelist()]
+        names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
         member = f"{_choose_key(path, names, key)}.npy"
         size = archive.getinfo(member).file_size
 
