@@ -10,8 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tpkd.files import ArrayFile, InputError
-from tpkd.report.extras import missing_extra
+from tpkd.files import ArrayFile, extra
 from tpkd.report.terminal import diagnosis_reading, diagnosis_table
 from tpkd.studies.diagnose import check_outputs, diagnose_files, write_text
 from tpkd.studies.diagnose_inputs import DiagnosisInputs, open_inputs
@@ -41,8 +40,10 @@ def diagnose(
     """
     outputs = [path for path in (json, html) if path is not None]
     check_outputs(outputs, [path for path in (*students, teacher, labels, class_names, ids) if path is not None])
-    if html is not None and (missing := missing_extra("jinja2", "matplotlib")):
-        raise InputError(f"--html: {missing}")
+    if html is not None:
+        with extra("report"):  # before the work, not after it
+            import jinja2  # noqa: F401
+            import matplotlib  # noqa: F401
     inputs = open_inputs(
         students, teacher, labels, class_names=class_names, ids=ids, log_probabilities=log_probabilities
     )

@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tpkd.files import InputError
-from tpkd.report.extras import missing_extra
+from tpkd.files import extra
 from tpkd.studies.illustrations import draw_illustrations
 
 
@@ -18,7 +17,7 @@ def figures(directory: Annotated[Path, typer.Argument(help="Where to write; made
 
     Example: tpkd figures figures/
     """
-    if missing := missing_extra("matplotlib"):
-        raise InputError(f"figures: {missing}")
-    for path in draw_illustrations(directory):
+    with extra("report"):
+        written = draw_illustrations(directory)
+    for path in written:
         Console().print(f"written: {path}", markup=False, highlight=False, soft_wrap=True)
