@@ -1,0 +1,40 @@
+import numpy as np
+import torch
+
+from models.networks import build, inputs_for
+from tpkd.models import build_model
+
+
+def test_forward_is_matrix_products_with_relu_between():
+    model = build("mlp").double()
+    x = inputs_for("mlp").double()
+    weights = {name: value.numpy() for name, value in model.state_dict().items()}
+    state = x.numpy()
+    for i in range(2):
+        state = np.maximum(state @ weights[f"layers.{i}.weight"].T + weights[f"layers.{i}.bias"], 0)
+    logits = state @ weights["fc.weight"].T + weights["fc.bias"]
+    # float64 sums of at most 12 products of numbers near one
+    np.testing.assert_allclose(model(x).detach(), logits, atol=1e-14)
+
+
+def test_images_are_flattened():
+    model = build_model("builtin:mlp", num_classes=3, options={"input_size": 3 * 4 * 4})
+    images = torch.randn(2, 3, 4, 4)
+    assert torch.equal(model(images), model(images.reshape(2, 48)))
+
+
+def test_dropout_acts_in_training_only():
+    model = build_model("builtin:mlp", num_classes=3, options={"input_size": 4, "hidden": [400], "dropout": 0.5})
+    x = torch.randn(8, 4)
+    assert torch.equal(model.eval()(x), model(x))
+    dropped = (model.train().outputs(x).features == 0).double().mean()
+    kept = (model.eval().outputs(x).features == 0).double().mean()
+    # half of what ReLU leaves; 3,200 draws, so six standard deviations are 0.05
+    assert abs(dropped - (kept + (1 - kept) / 2)) < 0.05
+
+
+def test_without_hidden_layers_it_is_a_linear_classifier():
+    model = build_model("builtin:mlp", num_classes=3, options={"input_size": 4, "hidden": []})
+    x = torch.randn(2, 4)
+    assert torch.equal(model.outputs(x).features, x)
+    assert torch.equal(model(x), model.fc(x))
