@@ -6,8 +6,7 @@ import typer
 
 from tpkd.cli.demo import demo
 from tpkd.cli.diagnose import diagnose
-
-# from tpkd.cli.figures import figures
+from tpkd.cli.figures import figures
 from tpkd.cli.methods import methods
 from tpkd.files import InputError
 
@@ -17,7 +16,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for verb in (diagnose, methods, demo):
+for verb in (diagnose, figures, methods, demo):
     app.command()(verb)
 
 
