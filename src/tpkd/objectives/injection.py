@@ -47,7 +47,7 @@ def inject_gradients(
         >>> weight.grad, bias.grad
         (tensor([2., 2.]), tensor(6.))
     """
-    injected: Tensor = _Inject.apply(values, list(gradients), *inputs)
+    injected: Tensor = _Inject.apply([values], list(gradients), *inputs)  # type: ignore[no-untyped-call]
     return injected
 
 
@@ -62,9 +62,9 @@ def refuse_second_derivative() -> None:
 
 class _Inject(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, values: Tensor, gradients: list[Tensor | None], *inputs: Tensor | None) -> Tensor:
+    def forward(ctx: Any, values: list[Tensor], gradients: list[Tensor | None], *inputs: Tensor | None) -> Tensor:
         ctx.gradients = gradients
-        return values.clone()
+        return values.pop()  # not an argument of its own, so it may be returned as it is
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
@@ -92,5 +92,6 @@ def _scale(gradient: Tensor, weight: Tensor) -> None:
         gradient.mul_(weight)
         return
     rows = max(1, _BLOCK * len(gradient) // max(1, gradient.numel()))
-    for part, part_weight in zip(gradient.split(rows), weight.split(rows), strict=True):
-        part.copy_(part * part_weight)
+    for start in range(0, len(gradient), rows):
+        part = gradient[start : start + rows]
+        part.copy_(part * weight[start : start + rows])
