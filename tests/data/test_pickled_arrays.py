@@ -3,6 +3,7 @@ import os
 import pickle
 import struct
 import subprocess
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -125,13 +126,10 @@ def test_hostile_pickles_are_refused_and_run_nothing(tmp_path, name):
 def test_the_hostile_files_would_have_run(tmp_path):
     """Otherwise the test above shows nothing: the standard unpickler executes them."""
     ran = 0
-    for number, (_, content) in enumerate(hostile_files(tmp_path / "executed")):
-        marker = tmp_path / f"executed-{number}"
-        content = list(hostile_files(marker))[number][1]
-        try:
-            pickle.loads(content)
-        except Exception:
-            pass  # some are only malformed
+    for name, _ in hostile_files("x"):
+        marker = tmp_path / f"executed by {name}".replace(" ", "-")
+        with suppress(Exception):  # some are only malformed
+            pickle.loads(dict(hostile_files(marker))[name])
         ran += marker.exists()
     assert ran >= 9
 
@@ -184,12 +182,14 @@ def assert_plain(value, depth=0):
 
 
 def test_damaged_bytes_give_plain_values_or_an_error(tmp_path):
-    """3,000 random damages: never another exception, never another kind of value."""
+    """1,500 random damages: never another exception, never another kind of value."""
     random = np.random.default_rng(0)
-    sources = [python2_pickle(2, 8)] + [pickle.dumps(content, protocol=p) for content in CONTENTS[:2] for p in (0, 2, 4)]
+    sources = [python2_pickle(2, 8)] + [
+        pickle.dumps(content, protocol=p) for content in CONTENTS[:2] for p in (0, 2, 4)
+    ]
     path = tmp_path / "batch"
     read = refused = 0
-    for _ in range(3000):
+    for _ in range(1500):
         content = bytearray(sources[random.integers(len(sources))])
         for _ in range(random.integers(1, 4)):
             content[random.integers(len(content))] = random.integers(256)

@@ -2,7 +2,7 @@
 
 Unpickling runs whatever the file names. This reader walks over the opcodes itself (the standard library only splits
 the bytes) and knows no opcode that calls, imports or sets an attribute: it builds numbers, text, bytes, lists and
-dicts, and recognises the four names with which NumPy writes an array. Everything else is refused by its name.
+dicts, and recognises the names with which Python and NumPy write bytes and arrays. All else is refused by its name.
 """
 
 import io
@@ -43,6 +43,7 @@ _LITERALS = {
 }
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _ENCODE = _Name("_codecs encode")
+_BYTES = _Name("__builtin__ bytes")
 _NDARRAY = _Name("numpy ndarray")
 _DTYPE = _Name("numpy dtype")
 _RECONSTRUCT = {_Name("numpy.core.multiarray _reconstruct"), _Name("numpy._core.multiarray _reconstruct")}
@@ -111,7 +112,7 @@ class _Reader:
 
     def push_name(self, name: str) -> None:
         named = _Name(name)
-        if named not in {_ENCODE, _NDARRAY, _DTYPE} | _RECONSTRUCT:
+        if named not in {_ENCODE, _BYTES, _NDARRAY, _DTYPE} | _RECONSTRUCT:
             raise InputError(f"expected plain arrays, found {name!r}, which could run code and is refused")
         self.stack.append(named)
 
@@ -142,6 +143,8 @@ class _Reader:
         arguments, named = self.stack.pop(), self.stack.pop()
         if named == _ENCODE and type(arguments[0]) is str and arguments[1] == "latin1":
             self.stack.append(arguments[0].encode("latin-1"))
+        elif named == _BYTES and arguments == ():
+            self.stack.append(b"")
         elif named in _RECONSTRUCT and arguments[0] == _NDARRAY:
             self.stack.append(_ArrayParts())
         elif named == _DTYPE:

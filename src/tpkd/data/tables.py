@@ -71,7 +71,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, object, object]]:
             for entry in reader:
                 yield reader.line_num, entry[TEXT], entry[LABEL]
         except csv.Error as error:
-            raise InputError(f"{path}: line {reader.line_num}: not CSV: {error}") from error
+            raise InputError(f"{path}: line {reader.reader.line_num}: not CSV: {error}") from error
 
 
 def _checked(path: Path, entries: Iterator[tuple[int, object, object]]) -> list[Row]:
