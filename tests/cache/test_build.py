@@ -186,9 +186,9 @@ def test_another_cache_is_refused_and_left_alone(tmp_path):
 
 def test_a_directory_of_other_things_is_refused_and_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("precious")
-    with pytest.raises(InputError, match="expected an empty directory or a teacher cache, found thesis.tex"):
+    with pytest.raises(InputError, match=r"expected an empty directory or a teacher cache, found thesis\.tex"):
         build_cache(tmp_path, make_rows(), Teacher(), make_recipe())
-    with pytest.raises(InputError, match=r"thesis.tex: cannot be written: "):
+    with pytest.raises(InputError, match=r"thesis\.tex: cannot be written: "):
         build_cache(tmp_path / "thesis.tex", make_rows(), Teacher(), make_recipe())
     assert files_of(tmp_path) == {"thesis.tex": b"precious"}
 

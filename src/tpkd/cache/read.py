@@ -163,7 +163,10 @@ def open_cache(
     shards = tuple(
         open_shard(directory / entry.file, manifest.recipe, entry.rows, entry.bytes) for entry in manifest.shards
     )
-    cache = TeacherCache(directory, manifest, shards)
+    try:
+        cache = TeacherCache(directory, manifest, shards)
+    except ValueError as error:  # keys that no build writes: the same row twice
+        raise InputError(f"{directory}: {error}") from error
     found = hash_keys(cache.sample_ids, cache.view_ids)
     if complete and found != manifest.keys_sha256:
         raise InputError(f"{directory}: expected rows with keys {manifest.keys_sha256}, found {found}")

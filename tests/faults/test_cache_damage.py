@@ -1,0 +1,247 @@
+"""Every way in which a cache can be wrong is refused by name before a row of it is used."""
+
+import hashlib
+import json
+import os
+import pickle
+import shutil
+
+import numpy as np
+import pytest
+
+from cache.toys import Teacher, make_recipe, make_rows
+from tpkd.cache import build_cache, open_cache, verify_cache
+from tpkd.files import InputError
+
+FULL = os.environ.get("TPKD_FAULTS") == "full"
+SHARD = "shard-00002.safetensors"
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("sound")
+    build_cache(directory, make_rows(), Teacher(), make_recipe(), shard_rows=10)
+    return directory
+
+
+@pytest.fixture
+def cache(sound, tmp_path):
+    return shutil.copytree(sound, tmp_path / "cache")
+
+
+def edit_manifest(directory, change):
+    path = directory / "manifest.json"
+    manifest = json.loads(path.read_text())
+    change(manifest)
+    path.write_text(json.dumps(manifest))
+
+
+def replace_shard(directory, data):
+    """A hostile shard with a manifest that vouches for it."""
+    (directory / SHARD).write_bytes(data)
+
+    def vouch(manifest):
+        manifest["shards"][2].update(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+
+    edit_manifest(directory, vouch)
+
+
+def refused(directory, match, **settings):
+    with pytest.raises(InputError, match=match) as refusal:
+        open_cache(directory, **settings)
+    assert "\n" not in str(refusal.value), "one line"
+
+
+WRONG_RECIPES = {
+    "teacher": ({"model_fingerprint": "other"}, "model_fingerprint: expected 'other', found 'weights'"),
+    "data and their order": ({"dataset_fingerprint": "other"}, "dataset_fingerprint: expected 'other', found 'data'"),
+    "view recipe": ({"preprocessing": {"pad": 4, "size": [32, 32], "views": {"seed": 1}}}, "preprocessing.views.seed"),
+    "class map": (
+        {"class_map": {"names": ["b", "a", "c", "d", "e"]}},
+        r"class_map.names\[0\]: expected 'b', found 'a'",
+    ),
+    "no class map": ({"class_map": None}, "class_map: expected nothing, found"),
+    "classes": ({"num_classes": 6}, "num_classes: expected 6, found 5"),
+    "dtype": ({"dtype": "float32"}, "dtype: expected 'float32', found 'float16'"),
+    "tensors": ({"tensors": {"pooled": 8}}, "tensors.pooled: expected 8, found nothing"),
+    "torch": ({"versions": {**make_recipe().versions, "torch": "9.9"}}, "versions.torch: expected '9.9', found"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_RECIPES)
+def test_a_cache_of_something_else_is_refused_by_field(sound, name):
+    changes, match = WRONG_RECIPES[name]
+    refused(sound, f"{sound}: this cache was computed from something else: {match}", expected=make_recipe(**changes))
+
+
+def test_all_differing_fields_are_named_at_once(sound):
+    other = make_recipe(model_fingerprint="x", dtype="float32", class_map=None)
+    refused(sound, "model_fingerprint: .*; class_map: .*; dtype: ", expected=other)
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 100, -100, -1, +1])
+def test_a_shard_of_another_size_is_refused_by_name(cache, size):
+    data = (cache / SHARD).read_bytes()
+    (cache / SHARD).write_bytes(data + b"\0" if size == 1 else data[:size])
+    for check in (True, False):
+        refused(cache, rf"{SHARD}: expected {len(data)} bytes, found", check=check)
+    assert verify_cache(cache).problems[0].startswith(f"{cache / SHARD}: expected {len(data)} bytes")
+
+
+def test_a_missing_shard_is_refused_by_name(cache):
+    (cache / SHARD).unlink()
+    for check in (True, False):
+        refused(cache, f"{SHARD}: cannot be read: No such file", check=check)
+
+
+def test_every_flipped_byte_of_a_shard_is_refused_by_name(cache):
+    path = cache / SHARD
+    data = path.read_bytes()
+    places = range(0, len(data), 1 if FULL else 5)
+    for place in places:
+        flipped = bytearray(data)
+        flipped[place] ^= 1 << (place % 8)
+        path.write_bytes(flipped)
+        refused(cache, f"{SHARD}: expected SHA-256")
+        assert verify_cache(cache).problems[0].startswith(f"{path}: expected SHA-256")
+    print(f"cache: {len(places)} flipped bytes of a shard refused")
+
+
+def test_every_flipped_byte_of_a_manifest_is_refused(cache):
+    path = cache / "manifest.json"
+    data = path.read_bytes()
+    places = range(0, len(data), 1 if FULL else 3)
+    for place in places:
+        flipped = bytearray(data)
+        flipped[place] ^= 1 << (place % 7)
+        path.write_bytes(flipped)
+        refused(cache, str(cache))
+    print(f"cache: {len(places)} flipped bytes of a manifest refused")
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, -1000, -2])
+def test_a_truncated_manifest_is_refused_by_name(cache, size):
+    path = cache / "manifest.json"
+    path.write_bytes(path.read_bytes()[:size])
+    refused(cache, "manifest.json: damaged")
+
+
+def test_shards_that_changed_places_are_refused(cache):
+    first, second = cache / "shard-00000.safetensors", cache / "shard-00001.safetensors"
+    first.rename(cache / "x")
+    second.rename(first)
+    (cache / "x").rename(second)
+    refused(cache, "shard-00000.safetensors: expected SHA-256")
+    refused(cache, "expected rows with keys", check=False)
+
+
+@pytest.mark.parametrize(
+    "name", ["../outside.safetensors", "/etc/passwd", "sub/../../x", "shard-00001.safetensors", "", "\0", "~/x"]
+)
+def test_a_manifest_that_names_another_file_is_refused_and_the_file_not_opened(cache, name):
+    shutil.copy(cache / SHARD, cache.parent / "outside.safetensors")
+    edit_manifest(cache, lambda manifest: manifest["shards"][2].update(file=name))
+    for action in (open_cache, verify_cache, lambda path: build_cache(path, make_rows(), Teacher(), make_recipe())):
+        with pytest.raises(InputError, match=rf"manifest.json: shards\[2\].file: expected {SHARD}, found"):
+            action(cache)
+
+
+HOSTILE_MANIFESTS = {
+    "rows": (lambda m: m.update(rows=10**18), "fingerprint: expected"),
+    "no rows": (lambda m: m.update(rows=0), "fingerprint: expected"),
+    "shard rows": (lambda m: m.update(shard_rows=0), "shard_rows: expected at least 1, found 0"),
+    "huge shard rows": (lambda m: m.update(shard_rows=10**30), "shards: expected at most 1, found 7"),
+    "rows of a shard": (lambda m: m["shards"][1].update(rows=10**15), r"shards\[1\].rows: expected 10, found"),
+    "bytes": (lambda m: m["shards"][1].update(bytes=-1), "shard-00001.safetensors: expected -1 bytes"),
+    "checksum": (lambda m: m["shards"][1].update(sha256="../x"), r"shards\[1\].sha256: expected 64 hexadecimal"),
+    "a shard too many": (lambda m: m["shards"].append(m["shards"][-1]), "shards: expected at most 7, found 8"),
+    "a shard too few": (lambda m: m["shards"].pop(), "expected 69 rows, found 60 written"),
+    "schema": (lambda m: m.update(schema=2), "schema: expected 1 for Manifest, got 2"),
+    "unknown key": (lambda m: m.update(hook="os.system"), r"missing nothing, unknown \['hook'\]"),
+    "missing key": (lambda m: m.pop("keys_sha256"), r"missing \['keys_sha256'\]"),
+    "type": (lambda m: m.update(rows="69"), "Manifest.rows: expected int, got '69'"),
+    "null": (lambda m: m.update(shards=None), "Manifest.shards: expected a list, got None"),
+    "recipe": (lambda m: m["recipe"].update(dtype="object"), "dtype: expected one of float16, float32"),
+    "tensor name": (lambda m: m["recipe"].update(tensors={"../x": 1}), "tensors: expected a name"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_MANIFESTS)
+def test_a_manifest_that_contradicts_itself_is_refused_by_field(cache, name):
+    change, match = HOSTILE_MANIFESTS[name]
+    edit_manifest(cache, change)
+    refused(cache, match)
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "3", "null", "{}", '{"schema": 1}', "[" * 100_000, "\xff", "NaN", '"' + "x" * 10**6 + '"']
+)
+def test_a_manifest_that_is_no_manifest_is_refused(cache, text):
+    (cache / "manifest.json").write_text(text, encoding="latin-1")
+    refused(cache, "manifest.json: damaged")
+
+
+def test_a_manifest_larger_than_any_is_refused_unread(cache):
+    with (cache / "manifest.json").open("r+b") as file:
+        file.truncate(1 << 40)  # sparse: takes no room on disk, but would fill the memory
+    refused(cache, "manifest.json: expected at most 67108864 bytes, found 1099511627776")
+
+
+class Bomb:
+    def __reduce__(self):
+        return os.mkdir, ("exploded",)
+
+
+def with_header(length, text=b""):
+    return length.to_bytes(8, "little") + text
+
+
+def resaved(**changes):
+    """A sound safetensors file whose tensors are not those of the recipe."""
+    from safetensors.numpy import save
+
+    arrays = {
+        "sample_ids": np.zeros(10, np.int64),
+        "view_ids": np.zeros(10, np.int64),
+        "written": np.ones(10, bool),
+        "logits": np.zeros((10, 5), np.float16),
+    }
+    return save({name: array for name, array in {**arrays, **changes}.items() if array is not None})
+
+
+HOSTILE_SHARDS = {
+    "a pickle": (lambda: pickle.dumps(Bomb()), "expected a header of at most 1048576 bytes, found"),
+    "a header said to be 200 MB": (lambda: with_header(200 << 20), "header of at most 1048576 bytes, found 209715200"),
+    "a header of 200 MB": (
+        lambda: with_header(200 << 20, b" " * (200 << 20)),
+        "of at most 1048576 bytes, found 209715",
+    ),
+    "a header of 2^64 - 1": (
+        lambda: with_header(2**64 - 1, b"{}"),
+        "at most 1048576 bytes, found 18446744073709551615",
+    ),
+    "a header longer than the file": (lambda: with_header(1000, b"{}"), "damaged"),
+    "a header that is no JSON": (lambda: with_header(8, b"()[]{}::"), "damaged"),
+    "a header that is a list": (lambda: with_header(2, b"[]"), "damaged"),
+    "offsets beyond the file": (
+        lambda: with_header(64, b'{"logits":{"dtype":"F16","shape":[10,5],"data_offsets":[0,100]}}'),
+        "damaged",
+    ),
+    "no file": (lambda: b"", "cannot|damaged|empty"),
+    "another dtype": (lambda: resaved(logits=np.zeros((10, 5), np.float32)), "tensor 'logits': expected F16 of shape"),
+    "another width": (lambda: resaved(logits=np.zeros((10, 6), np.float16)), r"found F16 of shape \(10, 6\)"),
+    "a tensor less": (lambda: resaved(written=None), "tensor 'written': expected BOOL of shape .10,., found none"),
+    "a tensor more": (lambda: resaved(extra=np.zeros(1)), "tensor 'extra': expected none, found F64"),
+    "other keys": (resaved, "more than once|expected rows with keys"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_SHARDS)
+def test_a_hostile_shard_is_refused_even_if_the_manifest_vouches_for_it(cache, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make, match = HOSTILE_SHARDS[name]
+    replace_shard(cache, make())
+    before = sorted(path.name for path in tmp_path.rglob("*"))
+    refused(cache, match)
+    assert not verify_cache(cache).passes
+    assert sorted(path.name for path in tmp_path.rglob("*")) == before, "nothing executed, nothing written"
