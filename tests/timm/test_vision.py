@@ -1,0 +1,124 @@
+import re
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from tpkd.files import InputError
+from tpkd.models import TimmClassifier, build_model, extract_features, weights_fingerprint
+
+SIZES = {"pit_b_224": 73_764_840, "volo_d2_224": 58_678_336}
+
+
+@pytest.mark.parametrize(("name", "parameters"), SIZES.items())
+def test_the_papers_vision_models_take_a_step_at_224(name, parameters):
+    """Appendix E.1: PiT-B student and VOLO-D2 teacher, inputs 224 × 224; sizes 73.8 M and 58.7 M at 1,000 classes."""
+    model = build_model(f"timm:{name}", num_classes=1000)
+    assert sum(parameter.numel() for parameter in model.parameters()) == parameters
+    before = model.classifier.weight.detach().clone()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    output = model.outputs(torch.randn(2, 3, 224, 224))
+    assert output.logits.shape == (2, 1000)
+    assert output.features.shape == (2, model.feature_size)
+    nn.functional.cross_entropy(output.logits, torch.tensor([3, 4])).backward()
+    assert [key for key, parameter in model.named_parameters() if parameter.grad is None] == []
+    norm = torch.nn.utils.get_total_norm([parameter.grad for parameter in model.parameters()])
+    assert 0 < norm < torch.inf
+    optimizer.step()
+    assert not torch.equal(model.classifier.weight, before)
+
+
+def small(num_classes=5, **settings):
+    return build_model("timm:pit_ti_224", num_classes=num_classes, **settings)
+
+
+def images(rows=2):
+    return torch.randn(rows, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+
+
+def test_features_are_what_enters_the_classifier():
+    model = small().eval()
+    output = model.outputs(images())
+    network = model.network
+    assert model.has_linear_head
+    assert torch.equal(output.logits, model.classifier(output.features))
+    assert torch.equal(output.logits, model(images()))
+    assert torch.equal(output.features, network.forward_head(network.forward_features(images()), pre_logits=True))
+    assert torch.equal(extract_features(model, [images()]), output.features)
+    assert not model.classifier._forward_pre_hooks
+
+
+def test_the_classifier_can_be_replaced():
+    model = small().eval()
+    features = model.outputs(images()).features
+    head = nn.Linear(model.feature_size, 3)
+    model.replace_classifier(head)
+    assert model.classifier is head
+    assert model.num_classes == 3
+    assert torch.equal(model(images()), head(features))
+
+
+def test_an_auxiliary_head_is_kept_until_the_classifier_is_replaced():
+    """VOLO adds half the largest answer of a second head over the tokens; a probe fitted on features stands alone."""
+    model = build_model("timm:volo_d1_224", num_classes=4).eval()
+    output = model.outputs(images(1))
+    assert not model.has_linear_head
+    assert not torch.equal(output.logits, model.classifier(output.features))
+    assert torch.equal(output.logits, model.network(images(1)))
+    assert model.head_names == {
+        f"network.{head}.{part}" for head in ("head", "aux_head") for part in ("weight", "bias")
+    }
+    model.replace_classifier(nn.Linear(model.feature_size, 6))
+    assert model.has_linear_head
+    assert torch.equal(model(images(1)), model.classifier(output.features))
+
+
+def test_published_names_load_with_and_without_their_head(tmp_path):
+    saved = small(num_classes=9, seed=1)
+    file = tmp_path / "published.safetensors"
+    save_file(saved.network.state_dict(), file)
+    whole = small(num_classes=9, seed=2, weights=file)
+    assert weights_fingerprint(whole) == weights_fingerprint(saved)
+    backbone = small(num_classes=5, seed=2, weights=file, head="random").eval()
+    assert torch.equal(backbone.outputs(images()).features, saved.eval().outputs(images()).features)
+    with pytest.raises(InputError, match=r"network\.head\.(weight|bias): expected shape"):
+        small(num_classes=5, weights=file)
+
+
+def test_a_model_is_a_pure_function_of_its_seed():
+    state = torch.get_rng_state()
+    assert (
+        weights_fingerprint(small(seed=1)) == weights_fingerprint(small(seed=1)) != weights_fingerprint(small(seed=2))
+    )
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("no_such_net", {}, "timm:no_such_net: timm .* has no model of this name"),
+        ("pit_ti_distilled_224", {}, "expected a classifier that is one linear layer, found tuple"),
+        ("pit_ti_224", {"options": {"checkpoint_path": "x"}}, "checkpoint_path: unknown option, expected pretrained"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(name, settings, message):
+    with pytest.raises(InputError, match=message) as error:
+        build_model(f"timm:{name}", num_classes=5, **settings)
+    assert "\n" not in str(error.value)
+
+
+def test_drop_rates_reach_the_network():
+    model = small(options={"drop_rate": 0.9, "drop_path_rate": 0.2}).train()
+    # 192 features at rate 0.9: fewer than half dropped is impossible in practice
+    assert (model.outputs(images()).features == 0).double().mean() > 0.5
+    assert any(
+        re.search("drop_path", key) and part.__class__.__name__ == "DropPath" for key, part in model.named_modules()
+    )
+
+
+def test_layer_features_are_not_offered():
+    model = small()
+    assert isinstance(model, TimmClassifier)
+    with pytest.raises(ValueError, match="layers: expected none, because this network offers no layer features, got 0"):
+        model.outputs(images(), layers=(0,))
