@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -37,7 +37,7 @@ class ClassMap:
     @classmethod
     def from_names(
         cls, teacher_names: Sequence[str], student_names: Sequence[str], rename: Mapping[str, str] | None = None
-    ) -> Self:
+    ) -> "ClassMap":
         """Match classes by name, after renaming teacher classes by `rename` (teacher name -> student name).
 
         Raises:

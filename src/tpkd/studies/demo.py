@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tpkd.files import InputError, extra, publish
+from tpkd.data import load_dataset
+from tpkd.files import InputError, publish
 from tpkd.objectives import Batch, Objective, create
 
 SEED = 42
 BATCH_SIZE = 64
 TEACHER_EPOCHS = 12
 STUDENT_EPOCHS = 60
-HELD_OUT_SHARE = 0.4
 METHODS = ("ce", "kd", "tpkd")
 
 OnEpoch = Callable[[str, int, int], None]
@@ -72,13 +72,11 @@ def run_demo(on_epoch: OnEpoch, *, teacher_epochs: int = TEACHER_EPOCHS, epochs:
 
 def load_digits() -> Digits:
     """1,797 images of 8 x 8 pixels in ten classes; two fifths are held out, the same number from every class."""
-    with extra("train"):
-        from sklearn.datasets import load_digits as load
-        from sklearn.model_selection import train_test_split
-    images, classes = load(return_X_y=True)
-    parts = train_test_split(images / 16, classes, test_size=HELD_OUT_SHARE, stratify=classes, random_state=SEED)
-    train_inputs, held_out_inputs = (torch.tensor(part, dtype=torch.float32) for part in parts[:2])
-    train_labels, held_out_labels = (torch.tensor(part, dtype=torch.long) for part in parts[2:])
+    parts = [load_dataset("digits", split) for split in ("train", "test")]
+    train_inputs, held_out_inputs = (
+        torch.from_numpy(np.asarray(part.inputs) / 16).float().flatten(1) for part in parts
+    )
+    train_labels, held_out_labels = (torch.from_numpy(part.labels) for part in parts)
     return Digits(train_inputs, train_labels, held_out_inputs, held_out_labels)
 
 
