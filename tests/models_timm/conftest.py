@@ -1,4 +1,7 @@
-"""Support for the tests that need timm, which run in an environment of their own: `make test-timm`."""
+"""Support for the tests that need timm, which run in an environment of their own: `make test-timm`.
+
+The folder is not called timm: `tests` is on the import path, where it would stand in for the library.
+"""
 
 import contextlib
 import importlib.util
