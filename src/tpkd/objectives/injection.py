@@ -77,11 +77,20 @@ class _Inject(torch.autograd.Function):
         gradients, ctx.gradients = ctx.gradients, None
         for gradient in gradients:
             if gradient is not None:
-                _scale(gradient, grad_outputs[0])
+                scale_rows(gradient, grad_outputs[0])
         return None, None, *gradients
 
 
-def _scale(gradient: Tensor, weight: Tensor) -> None:
+def scale_rows(gradient: Float[Tensor, "rows ..."], weight: Float[Tensor, "*rows"]) -> None:
+    """Multiply in place by one number, or by one for each row, without widening half precision as a whole.
+
+    Example:
+        >>> gradient = torch.ones(2, 2, dtype=torch.bfloat16)
+        >>> scale_rows(gradient, torch.tensor([2.0, 3.0]))
+        >>> gradient
+        tensor([[2., 2.],
+                [3., 3.]], dtype=torch.bfloat16)
+    """
     if weight.ndim == 0:
         # A number does not widen half precision, and the usual 1 needs no pass over the buffer.
         if not (can_read_values(weight) and weight.item() == 1):

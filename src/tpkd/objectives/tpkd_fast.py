@@ -18,7 +18,7 @@ import functools
 import math
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import softplus
 
@@ -34,7 +34,7 @@ _SORTED = 256
 _GROUP = 64
 """Neighbouring classes that share one minimum where there are more."""
 _TRACED_STEPS = 12
-"""Newton steps where no value may be read; each divides the distance to the root times the active count by 4 or more."""
+"""Newton steps where no value may be read; each divides (distance to the root) * (active classes) by 4 or more."""
 
 
 def fast_tpkd_loss(
@@ -72,49 +72,45 @@ def fast_tpkd_loss(
     check_logits("student_logits", student_logits, class_axis=class_axis)
     check_logits("teacher_logits", teacher_logits, class_axis=class_axis)
     check_same_shape(student_logits, teacher_logits)
-    y, valid = _rows_of_labels(labels, student_logits, class_axis, ignore_index)
-    z, zt = _rows_of_logits(student_logits, class_axis), _rows_of_logits(teacher_logits, class_axis)
+    shape = student_logits.shape
+    y, valid = label_rows(labels, shape[:class_axis] + shape[class_axis + 1 :], shape[class_axis], ignore_index)
+    z, zt = _logit_rows(student_logits, class_axis), _logit_rows(teacher_logits.detach(), class_axis)
     wants_gradient = z.requires_grad and torch.is_grad_enabled()
-
-    readable = can_read_values(labels)
-    count: int | Tensor = 1
-    if reduction == "mean":
-        count = num_items if num_items is not None else len(y) if valid is None else valid.sum()
-        if isinstance(count, Tensor):
-            count = int(count) if readable else count.clamp(min=1)
+    count = denominator(y, valid, reduction, num_items)
     # A known weight of all rows goes straight into the gradient. Not in float16, which would lose small entries that a
     # loss scale saves: there, as with a weight for each row, the backward pass multiplies.
-    known = readable and reduction != "none" and z.dtype != torch.float16
-    weight = 1 / max(count, 1) if known else 1.0
-    values, direction = values_and_direction(z.detach(), zt.detach(), y, valid, beta, weight, wants_gradient)
-    if known:
-        total = values.sum() * weight
+    if isinstance(count, int) and reduction != "none" and z.dtype != torch.float16:
+        values, direction = values_and_direction(z.detach(), zt, y, valid, beta, 1 / count, wants_gradient)
+        total = values.sum().mul_(1 / count)
         return total if direction is None else inject_direction(z, direction, total)
-    values = values.squeeze(-1)
-    losses = values if direction is None else inject_direction(z, direction, values)
-    if reduction == "none":
-        return losses.reshape(labels.shape)
-    return losses.sum() / count
+    values, direction = values_and_direction(z.detach(), zt, y, valid, beta, 1.0, wants_gradient)
+    losses = values.squeeze(-1)
+    if direction is not None:
+        losses = inject_direction(z, direction, losses)
+    return losses.reshape(labels.shape) if reduction == "none" else losses.sum() / count
 
 
-def _rows_of_logits(logits: Tensor, class_axis: int) -> Tensor:
+def _logit_rows(logits: Tensor, class_axis: int) -> Tensor:
     if logits.ndim == 2:
         return logits
     return logits.movedim(class_axis, -1).reshape(-1, logits.shape[class_axis])
 
 
-def _rows_of_labels(
-    labels: Tensor, logits: Tensor, class_axis: int, ignore_index: int
-) -> tuple[Int[Tensor, "rows"], Tensor | None]:
-    """Check the labels; return them flat, with the mask of valid rows or `None` where all are known to be valid."""
-    num_classes = logits.shape[class_axis]
-    position_shape = logits.shape[:class_axis] + logits.shape[class_axis + 1 :]
+def label_rows(
+    labels: Int[Tensor, "..."], position_shape: torch.Size, num_classes: int, ignore_index: int
+) -> tuple[Int[Tensor, "rows"], Bool[Tensor, "rows"] | None]:
+    """Check labels and flatten them; the mask of valid rows is `None` where all are known to be valid.
+
+    Example:
+        >>> label_rows(torch.tensor([2, -100]), torch.Size([2]), 3, -100)
+        (tensor([2, 0]), tensor([ True, False]))
+    """
     if (
         isinstance(labels, Tensor)
         and labels.dtype == torch.long
         and labels.shape == position_shape
         and not 0 <= ignore_index < num_classes
-        and labels.numel()
+        and labels.numel() > 0
         and can_read_values(labels)
     ):
         least, greatest = labels.aminmax()
@@ -126,6 +122,23 @@ def _rows_of_labels(
     return torch.where(valid, flat, 0), valid
 
 
+def denominator(
+    labels: Int[Tensor, "rows"], valid: Bool[Tensor, "rows"] | None, reduction: str, num_items: int | Tensor | None
+) -> int | Tensor:
+    """What the sum of all rows is divided by: at least 1, and a number wherever it may be read.
+
+    Example:
+        >>> denominator(torch.tensor([2, 0]), torch.tensor([True, False]), "mean", None)
+        1
+    """
+    if reduction != "mean":
+        return 1
+    count = num_items if num_items is not None else len(labels) if valid is None else valid.sum()
+    if isinstance(count, Tensor) and not can_read_values(count):
+        return count.clamp(min=1)
+    return max(int(count), 1)
+
+
 def values_and_direction(
     student: Float[Tensor, "rows K"],
     teacher: Float[Tensor, "rows K"],
@@ -134,10 +147,12 @@ def values_and_direction(
     beta: float,
     weight: float,
     wants_gradient: bool,
-) -> tuple[Float[Tensor, "rows"], Float[Tensor, "rows K"] | None]:
+    *,
+    overwrite: bool = False,
+) -> tuple[Float[Tensor, "rows 1"], Float[Tensor, "rows K"] | None]:
     """The loss of every row, and `weight` times its direction in the dtype of the student; zeros where not valid.
 
-    Rows are worked on in blocks that share one scratch memory.
+    Blocks of rows share one scratch memory. With `overwrite` the direction takes the place of the student.
 
     Example:
         >>> student, teacher = torch.tensor([[4.0, 1.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.5]])
@@ -146,14 +161,16 @@ def values_and_direction(
     """
     num_rows, num_classes = student.shape
     dtype = computation_dtype(student, teacher)
-    direction = torch.empty(student.shape, dtype=student.dtype, device=student.device) if wants_gradient else None
+    direction = None
+    if wants_gradient:
+        direction = student if overwrite else torch.empty(student.shape, dtype=student.dtype, device=student.device)
     # The gradient is itself working memory where it has the dtype to compute in.
     in_place = direction is not None and direction.dtype == dtype
     row_bytes = num_classes * dtype.itemsize * (2.5 if in_place else 3.5)
     rows = max(1, min(num_rows, int(_SCRATCH_BYTES / row_bytes)))
     scratch = torch.empty((2 if in_place else 3, rows, num_classes), dtype=dtype, device=student.device)
     if rows == num_rows:
-        spare = direction if in_place else scratch[2]
+        spare = direction if in_place and direction is not None else scratch[2]
         values = _block(student, teacher, labels, scratch[:2], spare, direction, beta, weight)
     else:
         values = scratch.new_empty(num_rows, 1)
@@ -161,7 +178,7 @@ def values_and_direction(
             block = slice(start, min(start + rows, num_rows))
             part = None if direction is None else direction[block]
             memory = scratch[:, : block.stop - start]
-            spare = part if in_place else memory[2]
+            spare = part if in_place and part is not None else memory[2]
             values[block] = _block(student[block], teacher[block], labels[block], memory[:2], spare, part, beta, weight)
     if valid is not None:
         ignored = ~valid.unsqueeze(-1)
@@ -183,9 +200,11 @@ def _block(
 ) -> Float[Tensor, "rows 1"]:
     """The losses of some rows; their weighted direction is written into `target`, all else happens in place.
 
-    `logits` is memory for the pair (student, teacher), `spare` for one of the two and may be `target`.
+    `logits` is memory for the pair (student, teacher), `spare` for one of the two. The latter may be `target`, and
+    `target` may be `student`.
     """
     y = labels.unsqueeze(-1)
+    label_logit = student.gather(-1, y)
     r, q = logits.unbind()
     r.copy_(student)
     q.copy_(teacher)
@@ -199,7 +218,7 @@ def _block(
     logits.mul_(sums.reciprocal())
     log_sum_r, log_sum_q = sums.log_().unbind()
     # log(1 - rho) - log rho, from differences to the largest other logit: exact under any common shift.
-    lag = torch.sub(largest[0], student.gather(-1, y)).add_(log_sum_r)
+    lag = torch.sub(largest[0], label_logit).add_(log_sum_r)
     conditional = log_ratio.mul_(q).sum(-1, keepdim=True).add_(log_sum_r).sub_(log_sum_q).clamp_min_(0.0)
     # The default threshold of softplus costs 2e-9; at 40 its linear branch is exact in float64.
     values = softplus(lag, threshold=40.0).add_(conditional, alpha=beta)
@@ -226,7 +245,7 @@ def _safe_threshold(u: Float[Tensor, "rows K"], spare: Float[Tensor, "rows K"]) 
     if num_classes <= _SORTED:
         return _least_bound(spare.copy_(u))
     num_groups = num_classes // _GROUP
-    grouped = u[:, : num_groups * _GROUP].unflatten(-1, (num_groups, _GROUP))
+    grouped = u[:, : num_groups * _GROUP].view(-1, num_groups, _GROUP)
     minima = grouped.amin(-1)
     upper = _least_bound(minima.clone())
     active_groups = int((minima < upper).sum(-1).max())
@@ -241,7 +260,8 @@ def _safe_threshold(u: Float[Tensor, "rows K"], spare: Float[Tensor, "rows K"]) 
 def _least_bound(values: Float[Tensor, "rows M"]) -> Float[Tensor, "rows 1"]:
     """The least of the upper bounds that these entries give, which are sorted in place; the root if they are all."""
     values.numpy().sort(axis=-1)  # vectorised, and some ten times faster than torch's
-    return values.cumsum_(-1).div_(torch.arange(2, values.shape[-1] + 2)).amin(-1, keepdim=True)
+    counts = torch.arange(2, values.shape[-1] + 2, dtype=values.dtype)
+    return values.cumsum_(-1).div_(counts).amin(-1, keepdim=True)
 
 
 def _descend(u: Float[Tensor, "rows M"], upper: Float[Tensor, "rows 1"], spare: Tensor) -> Float[Tensor, "rows 1"]:

@@ -1,0 +1,167 @@
+"""The protected loss of a linear head over many classes, without ever holding all student logits."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn.functional import linear
+
+from tpkd.geometry.directions import check_beta
+from tpkd.geometry.inputs import check_logits
+from tpkd.objectives.injection import inject_gradients, refuse_second_derivative, scale_rows
+from tpkd.objectives.reduction import check_reduction
+from tpkd.objectives.tpkd_fast import denominator, label_rows, values_and_direction
+
+_CHUNK_BYTES = 64 * 2**20
+"""Student logits that exist at a time."""
+
+
+def linear_tpkd_loss(
+    features: Float[Tensor, "*positions D"],
+    head_weight: Float[Tensor, "K D"],
+    teacher_logits: Float[Tensor, "*positions K"],
+    labels: Int[Tensor, "*positions"],
+    *,
+    bias: Float[Tensor, "K"] | None = None,
+    beta: float = 0.5,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    num_items: int | Tensor | None = None,
+) -> Float[Tensor, "..."]:
+    """`tpkd_loss` of the logits `features @ head_weight.T + bias`, in memory that does not grow with their number.
+
+    Loss and gradients with respect to features, weight and bias are accumulated over chunks of rows; beside them, one
+    chunk of logits is held.
+
+    Args:
+        features: `(D,)`, `(N, D)` or, for tokens, `(N, d1, ..., D)`: as for `torch.nn.Linear`, features come last.
+        head_weight: `(K, D)` with K >= 3, as `torch.nn.Linear` stores it.
+        teacher_logits: the shape of `features` with K in the place of D; no gradient flows to it.
+        labels: integer classes, the shape of `features` without D.
+        bias: `(K,)` or none.
+        beta: see `tpkd_loss`, as `ignore_index`, `reduction` and `num_items`.
+
+    Returns:
+        What `tpkd_loss` returns. With `"none"` the backward pass computes the logits a second time.
+
+    Example:
+        >>> features, weight = torch.eye(2, requires_grad=True), torch.zeros(3, 2, requires_grad=True)
+        >>> loss = linear_tpkd_loss(features, weight, torch.zeros(2, 3), torch.tensor([0, 1]))
+        >>> loss.backward()
+        >>> loss.detach(), weight.grad
+        (tensor(1.0986), tensor([[-0.3333,  0.1667],
+                [ 0.1667, -0.3333],
+                [ 0.1667,  0.1667]]))
+    """
+    check_beta(beta)
+    check_reduction(reduction, num_items)
+    _check_shapes(features, head_weight, teacher_logits, bias)
+    y, valid = label_rows(labels, features.shape[:-1], len(head_weight), ignore_index)
+    rows = features.reshape(-1, features.shape[-1])
+    teacher = teacher_logits.detach().reshape(-1, len(head_weight))
+    inputs = (rows, head_weight, bias)
+    wanted = tuple(torch.is_grad_enabled() and x is not None and x.requires_grad for x in inputs)
+    if reduction == "none":
+        recomputed: Tensor = _Recompute.apply(teacher, y, valid, beta, wanted, *inputs)  # type: ignore[no-untyped-call]
+        return recomputed.reshape(labels.shape)
+    values, gradients = _accumulate(inputs, teacher, y, valid, beta, wanted)
+    total = values.sum()
+    if any(wanted):
+        total = inject_gradients(inputs, gradients, total)
+    return total / denominator(y, valid, reduction, num_items)
+
+
+def _check_shapes(features: Tensor, head_weight: Tensor, teacher_logits: Tensor, bias: Tensor | None) -> None:
+    check_logits("features", features, min_classes=1)
+    if not isinstance(head_weight, Tensor) or not head_weight.is_floating_point() or head_weight.ndim != 2:
+        found = tuple(head_weight.shape) if isinstance(head_weight, Tensor) else type(head_weight).__name__
+        raise ValueError(f"head_weight: expected a floating-point tensor of shape (K, D), got {found}")
+    num_classes, width = head_weight.shape
+    if features.shape[-1] != width:
+        raise ValueError(f"features: expected {width} features on the last axis, got {tuple(features.shape)}")
+    check_logits("teacher_logits", teacher_logits)
+    expected = (*features.shape[:-1], num_classes)
+    if teacher_logits.shape != expected:
+        raise ValueError(f"teacher_logits: expected shape {expected}, got {tuple(teacher_logits.shape)}")
+    if bias is not None and bias.shape != (num_classes,):
+        raise ValueError(f"bias: expected shape {(num_classes,)}, got {tuple(bias.shape)}")
+
+
+_Inputs = tuple[Tensor, Tensor, Tensor | None]
+
+
+def _accumulate(
+    inputs: _Inputs,
+    teacher: Float[Tensor, "rows K"],
+    labels: Int[Tensor, "rows"],
+    valid: Bool[Tensor, "rows"] | None,
+    beta: float,
+    wanted: tuple[bool, ...],
+    weights: Float[Tensor, "rows"] | None = None,
+) -> tuple[Float[Tensor, "rows"], tuple[Tensor | None, ...]]:
+    """The loss of every row, and the wanted gradients of their sum, weighted by row."""
+    features, head_weight = inputs[0].detach(), inputs[1].detach()
+    bias = None if inputs[2] is None else inputs[2].detach()
+    # Sums over many rows are kept in float32 at least; autograd returns them in the dtype of the parameter.
+    sums = torch.promote_types(head_weight.dtype, torch.float32)
+    features_gradient = torch.empty_like(features) if wanted[0] else None
+    weight_gradient = torch.zeros_like(head_weight, dtype=sums) if wanted[1] else None
+    bias_gradient = torch.zeros_like(bias, dtype=sums) if bias is not None and wanted[2] else None
+    values = []
+    chunk = max(1, _CHUNK_BYTES // (len(head_weight) * features.dtype.itemsize))
+    for start in range(0, len(features), chunk):
+        part = slice(start, start + chunk)
+        logits = linear(features[part], head_weight, bias)
+        mask = None if valid is None else valid[part]
+        losses, direction = values_and_direction(
+            logits, teacher[part], labels[part], mask, beta, 1.0, any(wanted), overwrite=True
+        )
+        values.append(losses.squeeze(-1))
+        if direction is None:
+            continue
+        if weights is not None:
+            scale_rows(direction, weights[part])
+        if features_gradient is not None:
+            features_gradient[part] = direction @ head_weight.to(direction.dtype)
+        if weight_gradient is not None:
+            _add_product(weight_gradient, direction, features[part].to(direction.dtype))
+        if bias_gradient is not None:
+            bias_gradient += direction.sum(0, dtype=sums)
+    losses = torch.cat(values) if values else teacher.new_empty(0, dtype=sums)
+    return losses, (features_gradient, weight_gradient, bias_gradient)
+
+
+def _add_product(total: Float[Tensor, "K D"], direction: Float[Tensor, "rows K"], features: Tensor) -> None:
+    if total.dtype == direction.dtype:
+        total.addmm_(direction.T, features)
+    else:
+        total += direction.T @ features
+
+
+class _Recompute(torch.autograd.Function):
+    """One loss for each row: their weights are known in the backward pass only, which runs through the chunks again."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        teacher: Tensor,
+        labels: Tensor,
+        valid: Tensor | None,
+        beta: float,
+        wanted: tuple[bool, ...],
+        features: Tensor,
+        head_weight: Tensor,
+        bias: Tensor | None,
+    ) -> Tensor:
+        ctx.save_for_backward(teacher, labels, valid, features, head_weight, bias)
+        ctx.beta, ctx.wanted = beta, wanted
+        nothing = (False, False, False)
+        return _accumulate((features, head_weight, bias), teacher, labels, valid, beta, nothing)[0]
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivative()
+        teacher, labels, valid, *inputs = ctx.saved_tensors
+        gradients = _accumulate(tuple(inputs), teacher, labels, valid, ctx.beta, ctx.wanted, grad_outputs[0])[1]
+        return None, None, None, None, None, *gradients
