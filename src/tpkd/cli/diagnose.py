@@ -1,5 +1,6 @@
 """`tpkd diagnose`: students, a teacher and labels in; a table, a reading, and JSON and HTML out."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,12 +69,13 @@ def _progress(inputs: DiagnosisInputs) -> Iterator[Callable[[ArrayFile, int], No
     """A bar for each student on a terminal, one plain line each in a log."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        seen: set[Path] = set()
+        done: Counter[Path] = Counter()
 
         def announce(student: ArrayFile, rows: int) -> None:
-            if student.path not in seen:
-                seen.add(student.path)
-                console.print(f"diagnosing {student.path}", highlight=False, markup=False, soft_wrap=True)
+            done[student.path] += rows
+            if done[student.path] == inputs.examples:
+                text = f"diagnosed {student.path}: {inputs.examples:,} examples"
+                console.print(text, highlight=False, markup=False, soft_wrap=True)
 
         yield announce
         return

@@ -1,0 +1,181 @@
+"""`tpkd diagnose` as a user meets it: what it prints and writes, and how it refuses."""
+
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from studies.diagnosis_files import write_files
+from tpkd.cli.main import app
+from tpkd.files import InputError
+from tpkd.records import DiagnosisRecord
+
+runner = CliRunner()
+
+
+def run(*arguments):
+    return runner.invoke(app, ["diagnose", *map(str, arguments)])
+
+
+@pytest.fixture
+def files(tmp_path):
+    return write_files(tmp_path)
+
+
+def test_table_reading_json_and_page(files, tmp_path):
+    result = run(*files.arguments(), "--json", tmp_path / "out.json", "--html", tmp_path / "page.html")
+    assert result.exit_code == 0
+    student = DiagnosisRecord.from_json((tmp_path / "out.json").read_text()).students[0]
+    percent = f"{100 * student.blocked_share:.1f} %"
+    assert f"Full imitation is blocked on {percent} of your examples" in result.stdout
+    assert f"{student.blocked['conditional_loss']:.3f} nats of conditional knowledge are left there" in result.stdout
+    assert "They do not promise accuracy." in result.stdout
+    assert percent in (tmp_path / "page.html").read_text()
+
+
+def test_an_empty_blocked_set_is_n_0_and_none(tmp_path):
+    files = write_files(tmp_path, never_blocked=True)
+    result = run(*files.arguments(), "--json", tmp_path / "out.json", "--html", tmp_path / "page.html")
+    assert result.exit_code == 0
+    assert "blocked on none of your 120 examples (n = 0)" in result.stdout
+    page = (tmp_path / "page.html").read_text()
+    assert ">none</data>" in page
+    for text in (result.stdout, page, (tmp_path / "out.json").read_text()):
+        assert not re.search(r"\bnan\b", text.lower())
+
+
+def test_several_students_give_a_trend(files, tmp_path):
+    np.save(tmp_path / "later.npy", files.z * 1.5)
+    result = run(files.student, tmp_path / "later.npy", *files.arguments()[1:])
+    assert result.exit_code == 0
+    assert "From the first student to the last" in result.stdout
+    assert "later.npy" in result.stdout
+
+
+def spoil_row(path, value):
+    array = np.load(path)
+    array[17, 2] = value
+    np.save(path, array)
+
+
+def spoil_label(files, value):
+    labels = files.y.copy()
+    labels[31] = value
+    np.save(files.labels, labels)
+
+
+def write_names(files, text, suffix=""):
+    path = files.labels.parent / f"names{suffix}"
+    path.write_text(text)
+    return ["--class-names", path]
+
+
+def write_ids(files, count):
+    path = files.labels.parent / "ids"
+    path.write_text("x\n" * count)
+    return ["--ids", path]
+
+
+BAD = {
+    "missing student": (lambda f: f.student.unlink(), r"student\.npy: cannot be read: No such file"),
+    "missing labels": (lambda f: f.labels.unlink(), r"labels\.npy: cannot be read"),
+    "pickled": (
+        lambda f: np.save(f.teacher, np.array([{}], dtype=object), allow_pickle=True),
+        r"teacher\.npy: expected numbers, found a pickled array",
+    ),
+    "garbage": (lambda f: f.teacher.write_bytes(b"garbage"), r"teacher\.npy: damaged"),
+    "one axis": (lambda f: np.save(f.student, f.z[:, 0]), r"student\.npy: expected logits of shape .* \(120,\)"),
+    "integer logits": (lambda f: np.save(f.teacher, f.y[:, None]), r"teacher\.npy: expected floating-point .* int64"),
+    "two classes": (lambda f: np.save(f.teacher, f.zt[:, :2]), r"teacher\.npy: expected at least 3 classes, found 2"),
+    "no examples": (lambda f: np.save(f.teacher, f.zt[:0]), r"teacher\.npy: expected at least one example"),
+    "fewer students": (lambda f: np.save(f.student, f.z[:-1]), r"student\.npy: expected 120 examples .* found 119 x 6"),
+    "fewer classes": (lambda f: np.save(f.student, f.z[:, :-1]), r"student\.npy: expected 120 .* found 120 x 5"),
+    "fewer labels": (lambda f: np.save(f.labels, f.y[:-1]), r"labels\.npy: expected 120 labels .* shape \(119,\)"),
+    "soft labels": (lambda f: np.save(f.labels, f.zt), r"labels\.npy: expected integer class labels, found float32"),
+    "nan": (
+        lambda f: spoil_row(f.student, np.nan),
+        r"student\.npy: row 17: expected finite logits, found nan at class 2",
+    ),
+    "infinite": (lambda f: spoil_row(f.teacher, -np.inf), r"teacher\.npy: row 17: expected finite logits, found -inf"),
+    "label too large": (lambda f: spoil_label(f, 6), r"labels\.npy: row 31: expected a label from 0 to 5, found 6"),
+    "label negative": (lambda f: spoil_label(f, -100), r"labels\.npy: row 31: .* found -100"),
+    "five names": (lambda f: write_names(f, "a\nb\nc\nd\ne\n"), r"names: expected 6 class names .* found 5"),
+    "119 ids": (lambda f: write_ids(f, 119), r"ids: expected 120 ids .* found 119"),
+    "names in JSON": (
+        lambda f: write_names(f, '{"0": "cat"}', ".json"),
+        r"names\.json: expected a JSON list of strings",
+    ),
+    "probabilities": (
+        lambda f: np.save(f.student, torch.from_numpy(f.z).softmax(-1).numpy()),
+        r"student\.npy: row 0: expected logits, found probabilities",
+    ),
+    "not normalised": (
+        lambda f: ["--log-probabilities"],
+        r"student\.npy: row 0: expected log-probabilities whose exponentials sum to 1",
+    ),
+    "directory as output": (lambda f: ["--json", f.labels.parent], "expected a file to write"),
+    "input as output": (lambda f: ["--html", f.labels], "found one of the inputs"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_line_naming_the_file_and_leaves_nothing_behind(files, tmp_path, name):
+    spoil, message = BAD[name]
+    extra = spoil(files)
+    extra = extra if isinstance(extra, list) else []
+    before = sorted(path.name for path in tmp_path.iterdir())
+    result = run(*files.arguments(), "--json", tmp_path / "out.json", "--html", tmp_path / "page.html", *extra)
+    assert isinstance(result.exception, InputError)
+    assert "\n" not in str(result.exception)
+    assert result.stdout == ""
+    with pytest.raises(InputError, match=message):
+        raise result.exception
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_a_process_exits_with_2_and_one_line(files, tmp_path):
+    spoil_row(files.student, np.nan)
+    command = [sys.executable, "-m", "tpkd", "diagnose", *files.arguments(), "--json", str(tmp_path / "out.json")]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"tpkd: {files.student}: row 17: ")
+    assert not (tmp_path / "out.json").exists()
+
+
+def test_a_wrong_row_is_counted_over_the_whole_file(tmp_path):
+    files = write_files(tmp_path, examples=30_000, num_classes=6)
+    z = files.z.copy()
+    z[29_998, 1] = np.inf
+    np.save(files.student, z)
+    result = run(*files.arguments())
+    assert "row 29998:" in str(result.exception)
+
+
+@pytest.mark.parametrize("module", ["jinja2", "matplotlib"])
+def test_a_missing_extra_is_one_line_before_any_work(files, tmp_path, monkeypatch, module):
+    monkeypatch.setitem(sys.modules, module, None)
+    result = run(*files.arguments(), "--html", tmp_path / "page.html")
+    assert isinstance(result.exception, InputError)
+    assert "tpkd[report]" in str(result.exception)
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_without_the_page_the_base_install_is_enough(files, tmp_path):
+    code = """
+import sys
+for name in ("jinja2", "matplotlib", "sklearn", "scipy"):
+    sys.modules[name] = None
+from tpkd.cli.main import app
+app(sys.argv[1:], standalone_mode=False)
+"""
+    json_path = tmp_path / "out.json"
+    command = [sys.executable, "-c", code, "diagnose", *files.arguments(), "--json", str(json_path)]
+    subprocess.run(command, check=True, capture_output=True)
+    assert json.loads(json_path.read_text())["schema"] == 1
