@@ -22,7 +22,7 @@ def test_a_model_is_a_pure_function_of_its_arguments(kind, head):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_models_are_built_in_float32_whatever_the_default(kind):
+def test_models_are_built_in_float32(kind):
     assert {parameter.dtype for parameter in build(kind).parameters()} == {torch.float32}
 
 
