@@ -84,7 +84,8 @@ def test_a4_teacher_lies_below_the_safe_boundary():
     teacher_increment = split(T, LABEL).log_odds - split(P, LABEL).log_odds
     assert f"{teacher_increment:.5f}" == "-2.60269"
     x = torch.linspace(0.05, 0.95, 19, dtype=torch.float64)
-    boundary = max_log_ratio(torch.stack([1 - x, x], -1).log(), split(P, LABEL).log_conditional)
+    log_r = split(P, LABEL).log_conditional.expand(19, 2)
+    boundary = max_log_ratio(torch.stack([1 - x, x], -1).log(), log_r)
     assert (boundary > teacher_increment).all()
     assert (boundary >= 0).all()
 

@@ -162,7 +162,7 @@ def test_a_complete_step_can_raise_its_conditional_loss():
 
 def test_potential_refuses_a_weight_that_is_not_positive():
     with pytest.raises(ValueError, match="label_weight: expected a positive finite number, got 0"):
-        joint_potential(torch.zeros(1, 3), torch.zeros(1, 3), torch.zeros(1, dtype=torch.long), label_weight=0)
+        joint_potential(torch.zeros(1, 3), torch.zeros(1, 3), torch.zeros(1, dtype=torch.long), label_weight=0.0)
 
 
 def test_potential_vanishes_where_both_kinds_of_learning_are_complete():

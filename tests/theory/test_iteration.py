@@ -247,7 +247,7 @@ def test_label_flow_in_effective_time_goes_to_uniform(num_classes):
 def test_iteration_refuses_bad_settings():
     example = (torch.zeros(1, 3), torch.zeros(1, 3), torch.zeros(1, dtype=torch.long))
     with pytest.raises(ValueError, match="step_size: expected a positive finite number, got 0"):
-        output_iteration(*example, step_size=0, num_steps=1)
+        output_iteration(*example, step_size=0.0, num_steps=1)
     with pytest.raises(ValueError, match="num_steps: expected a nonnegative count, got -1"):
         output_iteration(*example, step_size=0.1, num_steps=-1)
     with pytest.raises(ValueError, match=r"step_size: expected a positive step up to 0.8, got 0.9"):

@@ -175,7 +175,7 @@ class _PathPoint:
 
     @classmethod
     def at(cls, pair: Pair, position: float | Tensor) -> "_PathPoint":
-        s = as_grid("position", position, pair.student.log_odds, low=0, high=1)
+        s = as_grid("position", position, pair.student.log_odds, low=0.0, high=1.0)
         stay, go = (-s).log1p(), s.log()
         gain = torch.logaddexp(stay.squeeze(-1), go.squeeze(-1) + pair_transfer_cost(pair))
         return cls(stay, gain, torch.logaddexp(stay, go + pair.log_ratio))

@@ -47,7 +47,7 @@ def frontier(
     """
     pair = split_pair(student_logits, teacher_logits, labels)
     cost = pair_transfer_cost(pair)
-    B = as_grid("budget", budget, cost, low=0, high=float("inf"))
+    B = as_grid("budget", budget, cost, low=0.0, high=float("inf"))
     complete = cost.unsqueeze(-1) <= B
     # Beyond the cost nothing changes, and an infinite budget has no e^B.
     B = B.minimum(cost.unsqueeze(-1))
@@ -103,16 +103,16 @@ def is_budget_feasible(
     log_conditional: Float[Tensor, "*batch others"],
     student_logits: Float[Tensor, "*batch K"],
     labels: Int[Tensor, "*batch"],
-    budget: float | Float[Tensor, "*batch"],
+    budget: float | Float[Tensor, "*grid"],
     *,
     tolerance: float = 1e-12,
-) -> Bool[Tensor, "*batch"]:
+) -> Bool[Tensor, "*feasible"]:
     """Whether a conditional distribution can be had for this rise in log-odds with no margin lowered.
 
     Paper: eq:budget-feasible, sum_j x_j = 1 and x_j <= e^B r_j; both up to `tolerance` in the logarithm.
 
-    Shapes: `log_conditional` `(*batch, K-1)`, logits `(*batch, K)`, labels and result `(*batch)`; `log_conditional` may
-    carry more axes in front.
+    Shapes: `log_conditional` `(*batch, K-1)`, logits `(*batch, K)`, labels and result `(*batch)`; many candidates or a
+    grid of budgets stand in front.
 
     Example:
         >>> student, x = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.6, 0.4]]).log()
@@ -125,7 +125,7 @@ def is_budget_feasible(
     log_r = split(z, y).log_conditional
     if log_conditional.shape[-1] != log_r.shape[-1]:
         raise ValueError(f"log_conditional: expected {log_r.shape[-1]} classes, got {log_conditional.shape[-1]}")
-    B = as_grid("budget", budget, log_r[..., 0], low=0, high=float("inf"))
+    B = as_grid("budget", budget, log_r[..., 0], low=0.0, high=float("inf"))
     normalized = log_conditional.logsumexp(-1).abs() <= tolerance
     return normalized & (log_conditional - log_r <= B + tolerance).all(-1)
 
@@ -188,7 +188,7 @@ def frontier_log_form(
         tensor([0.1717])
     """
     pair = split_pair(student_logits, teacher_logits, labels)
-    B = as_grid("budget", budget, pair.student.log_odds, low=0, high=float("inf"))
+    B = as_grid("budget", budget, pair.student.log_odds, low=0.0, high=float("inf"))
     log_q, log_r = pair.teacher.log_conditional, pair.student.log_conditional
     return LogFormPoint(
         value=kl_divergence(log_q, log_r) - (log_q.exp() * log_growth).sum(-1),

@@ -42,7 +42,7 @@ def as_grid(
     """A number, or a tensor that broadcasts against the batch shape, checked and given an axis for the classes.
 
     Example:
-        >>> as_grid("position", 0.5, torch.zeros(4), low=0, high=1)
+        >>> as_grid("position", 0.5, torch.zeros(4), low=0.0, high=1.0)
         tensor([0.5000])
     """
     grid = torch.as_tensor(value, dtype=like.dtype, device=like.device)
