@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+
+import numpy as np
 
 from tpkd.cache.recipe import CacheRecipe
-from tpkd.cache.rows import CacheRows, RowIndex, hash_keys
+from tpkd.cache.rows import CacheRows, hash_keys
 from tpkd.cache.shards import publish_bytes, shard_name
 from tpkd.files import InputError, reading, sha256
 from tpkd.records import Record
@@ -46,11 +47,11 @@ class Manifest(Record):
     shards: tuple[ShardEntry, ...]
 
     @classmethod
-    def begin(cls, rows: CacheRows, recipe: CacheRecipe, shard_rows: int) -> Self:
+    def begin(cls, rows: CacheRows, recipe: CacheRecipe, shard_rows: int) -> "Manifest":
         """The manifest of a cache without a shard."""
-        index = RowIndex(rows.sample_ids, rows.view_ids)
+        samples, views = len(np.unique(rows.sample_ids)), len(np.unique(rows.view_ids))
         keys_sha256 = hash_keys(rows.sample_ids, rows.view_ids)
-        blank = cls("", recipe, len(rows), index.num_samples, index.num_views, keys_sha256, shard_rows, ())
+        blank = cls("", recipe, len(rows), samples, views, keys_sha256, shard_rows, ())
         return replace(blank, fingerprint=blank.binding_sha256())
 
     def binding_sha256(self) -> str:
@@ -73,7 +74,7 @@ class Manifest(Record):
         """First row of a shard and the row after its last."""
         return index * self.shard_rows, min((index + 1) * self.shard_rows, self.rows)
 
-    def with_shard(self, index: int, entry: ShardEntry) -> Self:
+    def with_shard(self, index: int, entry: ShardEntry) -> "Manifest":
         """The manifest after a shard was written: the next one, or an earlier one anew."""
         return replace(self, shards=(*self.shards[:index], entry, *self.shards[index + 1 :]))
 

@@ -28,7 +28,7 @@ class TeacherCache:
             for name, dtype in (("sample_ids", np.int64), ("view_ids", np.int64), ("written", bool))
         )
         self._written = np.flatnonzero(written)
-        self._index = RowIndex(self.sample_ids[written], self.view_ids[written])
+        self._index = RowIndex(self.sample_ids, self.view_ids, written)
         self._shards = shards
         self._buffers = {name: [shard.arrays[name].data.cast("B") for shard in shards] for name in self.recipe.columns}
 
@@ -77,11 +77,10 @@ class TeacherCache:
         views = self._only_view(len(samples)) if view_ids is None else as_keys("view_ids", view_ids)
         if samples.shape != views.shape:
             raise ValueError(f"view_ids: expected {len(samples)} as sample_ids has, got {len(views)}")
-        found = self._index.find(samples, views)
-        if found.size and found.min() < 0:
-            row = int((found < 0).argmax())
+        rows = self._index.find(samples, views)
+        if rows.min(initial=0) < 0:
+            row = int(rows.argmin())
             raise InputError(f"{self.directory}: sample {samples[row]}, view {views[row]}: no such row is written")
-        rows: Keys = self._written[found]
         return rows
 
     def array(self, sample_ids: Ids | None = None, view_ids: Ids | None = None) -> ArrayFile:

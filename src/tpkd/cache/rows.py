@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Bool, Int64
 
-Keys = Int64[np.ndarray, "rows"]
+Keys = Int64[np.ndarray, "_"]
+
+SPARSEST = 64
+"""An index may have this many places for each row; more means view ids that are no numbers of views."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +65,12 @@ class CacheRows:
 
 
 class RowIndex:
-    """Finds the row of a key by two binary searches, whatever the ids and however sparse the views.
+    """Finds the row of a key by one binary search for the sample and a table of its views.
+
+    Args:
+        sample_ids: of all rows, in order.
+        view_ids: of all rows, in order; numbers from 0, as nearly every sample has nearly every view.
+        written: which rows may be found; all of them without it.
 
     Example:
         >>> index = RowIndex(np.array([30, 10, 10]), np.array([0, 1, 0]))
@@ -70,51 +78,36 @@ class RowIndex:
         array([ 2,  0, -1])
     """
 
-    def __init__(self, sample_ids: Keys, view_ids: Keys) -> None:
-        """Sort the keys of all rows, in row order."""
+    def __init__(self, sample_ids: Keys, view_ids: Keys, written: Bool[np.ndarray, "_"] | None = None) -> None:
+        """Fill the table; a key that stands twice is refused."""
         if len(sample_ids) != len(view_ids):
             raise ValueError(f"view_ids: expected {len(sample_ids)} as sample_ids has, got {len(view_ids)}")
-        self._samples = np.unique(sample_ids)
-        self._views = np.unique(view_ids)
-        keys = self._keys(sample_ids, view_ids)
-        self._order = np.argsort(keys, kind="stable")
-        self._sorted = keys[self._order]
-        repeated = np.flatnonzero(self._sorted[1:] == self._sorted[:-1])
-        if len(repeated):
-            row = self._order[repeated[0]]
+        rows = np.arange(len(sample_ids)) if written is None else np.flatnonzero(written)
+        self._sample_ids, self._view_ids = sample_ids, view_ids
+        self._samples = np.unique(sample_ids[rows])
+        self._width = 1 + int(view_ids[rows].max(initial=0))
+        if view_ids[rows].min(initial=0) < 0 or len(self._samples) * self._width > SPARSEST * len(rows):
+            raise ValueError(f"view_ids: expected small numbers from 0, got {view_ids.min()} to {view_ids.max()}")
+        places = self._samples.searchsorted(sample_ids[rows]) * self._width + view_ids[rows]
+        self._table = np.full(max(len(self._samples) * self._width, 1), -1)
+        self._table[places] = rows
+        lost = np.flatnonzero(self._table[places] != rows)
+        if len(lost):
+            row = rows[lost[0]]
             raise ValueError(
                 f"sample_ids: expected every (sample id, view id) once, got sample {sample_ids[row]}, "
                 f"view {view_ids[row]} more than once"
             )
 
-    @property
-    def num_samples(self) -> int:
-        """How many different samples."""
-        return len(self._samples)
-
-    @property
-    def num_views(self) -> int:
-        """How many different views."""
-        return len(self._views)
-
     def find(self, sample_ids: Keys, view_ids: Keys) -> Keys:
         """The row of each key, -1 where there is none."""
-        if not len(self._sorted):
-            return np.full(len(sample_ids), -1)
-        keys = self._keys(sample_ids, view_ids)
-        places = np.minimum(self._sorted.searchsorted(keys), len(self._sorted) - 1)
-        return np.where(self._sorted[places] == keys, self._order[places], -1)
-
-    def _keys(self, sample_ids: Keys, view_ids: Keys) -> Keys:
-        """One number a key, -1 for a sample or view that no row has."""
-        sample, view = _position(self._samples, sample_ids), _position(self._views, view_ids)
-        keys: Keys = np.where((sample < 0) | (view < 0), -1, sample * len(self._views) + view)
-        return keys
-
-
-def _position(values: Keys, wanted: Keys) -> Keys:
-    places = np.minimum(values.searchsorted(wanted), len(values) - 1)
-    return np.where(values[places] == wanted, places, -1)
+        # Whatever place a foreign key leads to, the row found there has another key.
+        places = self._samples.searchsorted(sample_ids) * self._width + view_ids
+        rows: Keys = self._table.take(places, mode="clip")
+        if not len(self._sample_ids):
+            return rows
+        same = (self._sample_ids.take(rows) == sample_ids) & (self._view_ids.take(rows) == view_ids)
+        return np.where(same, rows, -1)
 
 
 def as_keys(name: str, values: Any) -> Keys:
