@@ -256,10 +256,11 @@ def publish(path: str | Path) -> Iterator[IO[bytes]]:
         except BaseException:
             os.unlink(temporary.name)
             raise
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
+    """Flush a directory to disk, so that a rename in it outlasts a power cut."""
     if os.name != "posix":  # elsewhere a directory cannot be opened, and the rename alone has to do
         return
     descriptor = os.open(directory, os.O_RDONLY)

@@ -1,0 +1,53 @@
+"""What a run is: a schema of plain data, read from YAML and `key=value` overrides."""
+
+from tpkd.config.loading import (
+    DATA_PLACEHOLDER,
+    ConfigError,
+    config_yaml,
+    expand_data,
+    json_schema,
+    keyed,
+    load_config,
+    resolve_config,
+)
+from tpkd.config.schema import (
+    AdamWeightDecayConfig,
+    CheckpointConfig,
+    ConstantSchedule,
+    DataConfig,
+    EvaluationConfig,
+    InitialConfig,
+    ObjectiveConfig,
+    RunConfig,
+    SGDConfig,
+    StudentConfig,
+    TeacherConfig,
+    TextConfig,
+    ViewsConfig,
+    WarmupLinearSchedule,
+)
+
+__all__ = [
+    "DATA_PLACEHOLDER",
+    "AdamWeightDecayConfig",
+    "CheckpointConfig",
+    "ConfigError",
+    "ConstantSchedule",
+    "DataConfig",
+    "EvaluationConfig",
+    "InitialConfig",
+    "ObjectiveConfig",
+    "RunConfig",
+    "SGDConfig",
+    "StudentConfig",
+    "TeacherConfig",
+    "TextConfig",
+    "ViewsConfig",
+    "WarmupLinearSchedule",
+    "config_yaml",
+    "expand_data",
+    "json_schema",
+    "keyed",
+    "load_config",
+    "resolve_config",
+]

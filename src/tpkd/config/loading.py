@@ -1,0 +1,233 @@
+"""From a YAML file and overrides to a checked configuration; every mistake is one line that names file and key."""
+
+import copy
+import difflib
+import os
+import typing
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from tpkd.config.schema import RunConfig
+from tpkd.files import InputError, reading
+
+MAX_CONFIG_BYTES = 1 << 20
+DATA_PLACEHOLDER = "$TPKD_DATA"
+"""Stands in a path for the folder that the variable of that name gives: the only one that is ever filled in."""
+
+
+class ConfigError(InputError):
+    """A value of the configuration does not work; the message starts with its key."""
+
+
+@contextmanager
+def keyed(key: str) -> Iterator[None]:
+    """Say which key of the configuration a mistake belongs to.
+
+    Example:
+        >>> with keyed("student.weights"):
+        ...     raise InputError("net.pt: expected a .safetensors file")
+        Traceback (most recent call last):
+            ...
+        tpkd.config.loading.ConfigError: student.weights: net.pt: expected a .safetensors file
+    """
+    try:
+        yield
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"{key}: {error}") from error
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """Safe YAML without two traps: a key written twice, and aliases that grow a small file into a huge one."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.constructor.ConstructorError(None, None, "aliases are not allowed", self.peek_event().start_mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for position, key in enumerate(keys):
+            if key in keys[:position]:
+                problem = f"the key {key!r} stands twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, node.value[position][0].start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def load_config(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
+    """Read a run's configuration.
+
+    What the section `methods` says about the chosen objective replaces what the file says, and an override replaces
+    both.
+
+    Args:
+        path: a YAML file.
+        overrides: `key=value` with dotted keys, such as `optimizer.learning_rate=0.1`; values are YAML.
+
+    Raises:
+        InputError: one line that names the file, the key, what was expected and what was found.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "run.yaml"
+        >>> _ = path.write_text(
+        ...     "output: runs/{objective}\\ndata: {name: digits}\\nstudent: {model: 'builtin:mlp'}\\nobjective: ce\\n"
+        ...     "optimizer: {name: sgd, learning_rate: 0.1}\\nepochs: 5\\n"
+        ... )
+        >>> config = load_config(path, ["epochs=2", "optimizer.momentum=0"])
+        >>> config.epochs, config.optimizer.momentum, config.directory
+        (2, 0.0, 'runs/ce')
+    """
+    with reading(path):
+        if Path(path).stat().st_size > MAX_CONFIG_BYTES:
+            raise InputError(f"{path}: expected at most {MAX_CONFIG_BYTES} bytes of YAML")
+        text = Path(path).read_text(encoding="utf-8")
+    data = _parse(str(path), text)
+    if not isinstance(data, dict):
+        raise InputError(f"{path}: expected keys and values, found {type(data).__name__}")
+    return resolve_config(data, overrides, source=str(path))
+
+
+def resolve_config(data: dict[str, Any], overrides: Sequence[str] = (), *, source: str = "config") -> RunConfig:
+    """A configuration from plain data; `source` is how errors call it."""
+    pairs = [_split_override(override) for override in overrides]
+    plain = copy.deepcopy(data)
+    for key, value in pairs:
+        _set(plain, key, value)
+    config = _validate(plain, source)
+    chosen = config.methods.get(config.objective.name)
+    if not chosen:
+        return config
+    # Only now is the objective known; the overrides come once more, because they have the last word.
+    for key, value in (*chosen.items(), *pairs):
+        _set(plain, key, value)
+    return _validate(plain, f"{source}: methods.{config.objective.name}")
+
+
+def _parse(source: str, text: str) -> Any:
+    loader = _PlainLoader(text)
+    try:
+        return loader.get_single_data()
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise InputError(f"{source}: {line}{(error.problem or 'not YAML').splitlines()[0]}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InputError(f"{source}: expected YAML: {str(error).splitlines()[0]}") from error
+    finally:
+        loader.dispose()
+
+
+def _split_override(override: str) -> tuple[str, Any]:
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        raise InputError(f"override {override!r}: expected key=value, such as epochs=5")
+    return key.strip(), _parse(f"override {override!r}", text)
+
+
+def _set(data: dict[str, Any], key: str, value: Any) -> None:
+    *sections, last = key.split(".")
+    for section in sections:
+        inner = data.get(section)
+        if section == "objective" and isinstance(inner, str):
+            inner = {"name": inner}
+        data[section] = inner = inner if isinstance(inner, dict) else {}
+        data = inner
+    data[last] = value
+
+
+def _validate(data: dict[str, Any], source: str) -> RunConfig:
+    try:
+        return RunConfig.model_validate(data)
+    except ValidationError as error:
+        problems = [_describe(problem) for problem in error.errors(include_url=False)]
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise InputError(f"{source}: {problems[0]}{more}") from error
+
+
+def _describe(problem: Any) -> str:
+    place = [str(part) for part in problem["loc"]]
+    key = ".".join(_without_tags(place))
+    if problem["type"] == "extra_forbidden":
+        known = _known_keys(place[:-1])
+        close = difflib.get_close_matches(place[-1], known, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        return f"{key}: unknown key, expected one of {', '.join(known)}{hint}"
+    if problem["type"] == "missing":
+        return f"{key}: missing"
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "value_error":
+        return f"{key}: {message}" if key else message
+    found = f"{problem['input']!r}"
+    return f"{key}: {message}, found {found if len(found) <= 60 else found[:59] + '…'}"
+
+
+def _section_types(place: Sequence[str]) -> list[type[BaseModel]]:
+    """The sections that a place in the file may be, inside unions and options as well."""
+    sections: list[Any] = [RunConfig]
+    for part in place:
+        following = [kind.model_fields[part].annotation for kind in sections if part in kind.model_fields]
+        sections = [kind for hint in following for kind in _models(hint)] or [
+            kind for kind in sections if kind.model_fields.get("name") and kind.model_fields["name"].default == part
+        ]
+    return sections
+
+
+def _models(hint: Any) -> list[type[BaseModel]]:
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
+        return [hint]
+    return [kind for part in typing.get_args(hint) for kind in _models(part)]
+
+
+def _known_keys(place: Sequence[str]) -> list[str]:
+    return sorted({name for kind in _section_types(place) for name in kind.model_fields})
+
+
+def _without_tags(place: Sequence[str]) -> list[str]:
+    """A place as it is written in the file: pydantic also names which kind of optimiser or schedule it took."""
+    tags = ("optimizer", "schedule")
+    return [part for position, part in enumerate(place) if position != 1 or place[0] not in tags]
+
+
+def config_yaml(config: RunConfig) -> str:
+    """The whole configuration as YAML, defaults included, so that a run is reproducible from its directory.
+
+    Example:
+        >>> data = {"name": "digits"}, {"model": "builtin:mlp"}, {"name": "sgd", "learning_rate": 0.1}
+        >>> keys = "data", "student", "optimizer"
+        >>> config = resolve_config(dict(zip(keys, data)) | {"output": "runs/a", "objective": "ce", "epochs": 1})
+        >>> resolve_config(yaml.safe_load(config_yaml(config))) == config
+        True
+    """
+    text: str = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
+    return text
+
+
+def json_schema() -> dict[str, Any]:
+    """The schema of the configuration, for editors.
+
+    Example:
+        >>> json_schema()["properties"]["epochs"]["exclusiveMinimum"]
+        0
+    """
+    return RunConfig.model_json_schema()
+
+
+def expand_data(text: str) -> str:
+    """Fill in `$TPKD_DATA`, where it stands.
+
+    Example:
+        >>> expand_data("runs/teacher/student.safetensors")
+        'runs/teacher/student.safetensors'
+    """
+    if DATA_PLACEHOLDER not in text:
+        return text
+    root = os.environ.get(DATA_PLACEHOLDER[1:])
+    if not root:
+        raise InputError(f"{text}: expected the variable {DATA_PLACEHOLDER[1:]} to name the folder of the data")
+    return text.replace(DATA_PLACEHOLDER, root)

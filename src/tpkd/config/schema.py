@@ -1,0 +1,224 @@
+"""The schema of a run: every key, its type, its default and what it means."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+
+
+class DataConfig(_Section):
+    """Which samples."""
+
+    name: str
+    """`digits`, `clinc150`, `cifar100`, `folder:PATH`, `jsonl:PATH` or `csv:PATH`."""
+    root: str | None = None
+    """The folder that holds published data sets; left out, what the variable TPKD_DATA names."""
+
+
+class ViewsConfig(_Section):
+    """How images become inputs: the fields of a view recipe. Only `seed` draws the views; the run's seed chooses."""
+
+    num_views: PositiveInt = 1
+    seed: int = 0
+    pad: Annotated[int, Field(ge=0)] = 0
+    flip: bool = False
+    size: PositiveInt | None = None
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[PositiveFloat, ...] = (1.0,)
+    scale: PositiveFloat = 255.0
+    interpolation: Literal["bicubic", "bilinear"] = "bicubic"
+
+
+class TextConfig(_Section):
+    """How texts become inputs; the tokenizer is the model's."""
+
+    max_length: Annotated[int, Field(ge=3)] = 128
+    padding: Literal["max_length", "longest"] = "max_length"
+
+
+class StudentConfig(_Section):
+    """The network that learns. Its start depends on nothing but this section and the files it names."""
+
+    model: str
+    """`builtin:mlp`, `builtin:resnet20`, `builtin:bert`, `timm:NAME` or `hf:PATH_OR_ID`."""
+    options: dict[str, Any] = {}
+    weights: str | None = None
+    """A `.safetensors` file."""
+    head: Literal["own", "random", "probe"] = "own"
+    """`own`: what network or weights bring; `random`: the shared random head; `probe`: a logistic regression on the
+    features that the network has at the start."""
+    probe_c: PositiveFloat = 0.01
+    probe_file: str | None = None
+    """Where the fitted probe is kept and found again; left out, in the run directory."""
+    seed: int = 0
+    """Draws every weight that no file gives; not the run's seed, so that runs share their start."""
+    layers: tuple[int, ...] = ()
+    """Layers whose pooled features are compared with the teacher's, by objectives that do."""
+
+
+class TeacherConfig(_Section):
+    """The network that teaches: from a cache, or run at every step."""
+
+    model: str | None = None
+    """Left out, the cache is taken as it is, whatever network it was built with."""
+    options: dict[str, Any] = {}
+    weights: str | None = None
+    head: Literal["own", "random"] = "own"
+    seed: int = 0
+    layers: tuple[int, ...] = ()
+    """One for each layer of the student; kept in the cache beside the logits."""
+    views: ViewsConfig | None = None
+    """Where the teacher needs another size or normalisation than the student; same number of views, seed, pad, flip."""
+    class_names: str | None = None
+    """A file with the teacher's classes, one a line, where they are not those of the data."""
+    rename: dict[str, str] = {}
+    """Teacher class -> class of the data, for those that are called differently."""
+    cache: str | None = None
+    """The directory of its cache; left out, the teacher runs at every step."""
+    cache_dtype: Literal["float16", "float32"] = "float16"
+
+    @model_validator(mode="after")
+    def _names_something(self) -> Self:
+        if self.model is None and self.cache is None:
+            raise ValueError("expected a model, a cache, or both")
+        return self
+
+
+class InitialConfig(_Section):
+    """The frozen copy of the student at its start, which DP-U and DP-S ask for."""
+
+    cache: str | None = None
+    """Left out, the copy runs at every step."""
+    cache_dtype: Literal["float16", "float32"] = "float32"
+
+
+class ObjectiveConfig(_Section):
+    """What is learned from labels and teacher: a name of `tpkd methods` and its settings."""
+
+    name: str
+    settings: dict[str, Any] = {}
+
+
+class SGDConfig(_Section):
+    """Stochastic gradient descent with momentum; weight decay on every parameter."""
+
+    name: Literal["sgd"] = "sgd"
+    learning_rate: PositiveFloat
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    weight_decay: NonNegativeFloat = 0.0
+
+
+class AdamWeightDecayConfig(_Section):
+    """Google's Adam for BERT: no bias correction, decay on all but bias and LayerNorm."""
+
+    name: Literal["adam-weight-decay"] = "adam-weight-decay"
+    learning_rate: PositiveFloat
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
+    eps: PositiveFloat = 1e-6
+    weight_decay: NonNegativeFloat = 0.01
+
+
+class ConstantSchedule(_Section):
+    """The base rate throughout."""
+
+    name: Literal["constant"] = "constant"
+
+
+class WarmupLinearSchedule(_Section):
+    """k / warmup of the base rate while k < warmup, then 1 - k / iterations, k counted from 0."""
+
+    name: Literal["warmup-linear"] = "warmup-linear"
+    warmup: Annotated[int, Field(ge=0)]
+    """Iterations."""
+
+
+class CheckpointConfig(_Section):
+    """When the state of the run goes to disk; changes nothing that is computed."""
+
+    every: PositiveInt = 500
+    """Optimiser steps."""
+    keep: PositiveInt = 2
+
+
+class EvaluationConfig(_Section):
+    """The test split, after the last epoch; there is no choice of a best one."""
+
+    batch_size: PositiveInt = 256
+    every: Annotated[int, Field(ge=0)] = 0
+    """Epochs between further evaluations, for a curve; 0: none. The result is the last epoch's in any case."""
+    limit: PositiveInt | None = None
+    """At most so many test samples, for a quick try."""
+
+
+class RunConfig(_Section):
+    """One training run."""
+
+    output: str
+    """The run directory; `{objective}` and `{seed}` stand for their values."""
+    data: DataConfig
+    limit: PositiveInt | None = None
+    """At most so many training samples, for a quick try."""
+    views: ViewsConfig = ViewsConfig()
+    text: TextConfig = TextConfig()
+    student: StudentConfig
+    teacher: TeacherConfig | None = None
+    initial: InitialConfig = InitialConfig()
+    objective: ObjectiveConfig
+    optimizer: Annotated[SGDConfig | AdamWeightDecayConfig, Field(discriminator="name")]
+    schedule: Annotated[ConstantSchedule | WarmupLinearSchedule, Field(discriminator="name")] = ConstantSchedule()
+    seed: int = 42
+    """Order of samples, choice of views, dropout, and the objective's own networks."""
+    epochs: PositiveInt
+    """The run ends after epochs x samples, in batches that cross from one epoch into the next."""
+    batch_size: PositiveInt = 64
+    """Samples a step, over all micro-batches and processes."""
+    micro_batch_size: PositiveInt | None = None
+    """Samples a forward in each process; left out, its whole share."""
+    precision: Literal["fp32", "fp16", "bf16"] = "fp32"
+    """`fp16` and `bf16` are automatic mixed precision, the first with a scaler of the loss."""
+    tf32: bool = False
+    clip_norm: PositiveFloat | None = None
+    """Global norm to which gradients are clipped."""
+    device: Literal["auto", "cpu"] = "auto"
+    workers: Annotated[int, Field(ge=0)] = 0
+    """Processes that prepare inputs; changes nothing that is computed."""
+    snapshots: tuple[PositiveInt, ...] = ()
+    """Epochs after which the student is kept."""
+    evaluation: EvaluationConfig = EvaluationConfig()
+    checkpoints: CheckpointConfig = CheckpointConfig()
+    log_every: PositiveInt = 10
+    monitor_every: Annotated[int, Field(ge=0)] = 50
+    """Steps between looks at how far the teacher is blocked on the batch; 0: never."""
+    tensorboard: bool = True
+    methods: dict[str, dict[str, Any]] = {}
+    """Overrides (dotted key -> value) that hold only for one objective, by its name."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _objective_by_name(cls, data: Any) -> Any:
+        if isinstance(data, dict) and isinstance(data.get("objective"), str):
+            return data | {"objective": {"name": data["objective"]}}
+        return data
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        late = [epoch for epoch in self.snapshots if epoch > self.epochs]
+        if late:
+            raise ValueError(f"snapshots: expected epochs up to {self.epochs}, found {late[0]}")
+        other = self.teacher.views if self.teacher else None
+        for name in ("num_views", "seed", "pad", "flip"):
+            if other and getattr(other, name) != getattr(self.views, name):
+                expected = f"{getattr(self.views, name)} as in views"
+                raise ValueError(f"teacher.views.{name}: expected {expected}, found {getattr(other, name)}")
+        layers = (len(self.student.layers), len(self.teacher.layers) if self.teacher else 0)
+        if layers[0] and layers[0] != layers[1]:
+            raise ValueError(f"teacher.layers: expected one for each of {layers[0]} student.layers, found {layers[1]}")
+        return self
+
+    @property
+    def directory(self) -> str:
+        """`output` with its placeholders filled in."""
+        return self.output.replace("{objective}", self.objective.name).replace("{seed}", str(self.seed))

@@ -1,0 +1,66 @@
+"""Every generator a run may draw from, as plain tensors: what a checkpoint keeps, and what a second look replays."""
+
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+_NUMPY_WORDS = 624
+
+
+def random_state() -> dict[str, Tensor]:
+    """The state of Python's, NumPy's and torch's global generators, those of accelerators included.
+
+    Example:
+        >>> state = random_state()
+        >>> drawn = torch.rand(3)
+        >>> restore_random_state(state)
+        >>> torch.equal(torch.rand(3), drawn)
+        True
+    """
+    version, words, gauss = random.getstate()
+    _, keys, position, has_gauss, cached = np.random.get_state()  # type: ignore[misc]  # noqa: NPY002
+    state = {
+        "python": torch.tensor([version, *words], dtype=torch.int64),
+        "python_gauss": torch.tensor([] if gauss is None else [gauss], dtype=torch.float64),
+        "numpy": torch.tensor([*keys.tolist(), position, has_gauss], dtype=torch.int64),
+        "numpy_gauss": torch.tensor([cached], dtype=torch.float64),
+        "torch": torch.get_rng_state(),
+    }
+    if torch.cuda.is_available():
+        state |= {f"cuda.{index}": value for index, value in enumerate(torch.cuda.get_rng_state_all())}
+    return state
+
+
+def restore_random_state(state: Mapping[str, Tensor]) -> None:
+    """Put every generator back to where `random_state` found it."""
+    version, *words = state["python"].tolist()
+    gauss = state["python_gauss"].tolist()
+    random.setstate((version, tuple(words), gauss[0] if gauss else None))
+    keys, (position, has_gauss) = state["numpy"][:_NUMPY_WORDS], state["numpy"][_NUMPY_WORDS:].tolist()
+    words_of_numpy = keys.numpy().astype(np.uint32)
+    np.random.set_state(("MT19937", words_of_numpy, position, has_gauss, state["numpy_gauss"].item()))  # noqa: NPY002
+    torch.set_rng_state(state["torch"])
+    devices = [state[f"cuda.{index}"] for index in range(len(state)) if f"cuda.{index}" in state]
+    if devices:
+        torch.cuda.set_rng_state_all(devices)
+
+
+@contextmanager
+def replayed(state: Mapping[str, Tensor], module: nn.Module) -> Iterator[None]:
+    """Draw again what was drawn from `state` on, then go on as if nothing had happened.
+
+    Buffers of the module, such as running statistics of a BatchNorm, are put back as well.
+    """
+    now = random_state()
+    buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
+    restore_random_state(state)
+    try:
+        yield
+    finally:
+        restore_random_state(now)
+        for buffer, value in buffers:
+            buffer.copy_(value)
