@@ -126,7 +126,7 @@ def test_frontier_is_nonincreasing_and_convex(num_classes):
 
 @pytest.mark.parametrize("budget", [1e-18, 1e-15, 1e-12, 1e-9])
 def test_frontier_is_stable_for_vanishing_budgets(budget):
-    """V(B) - V(0) = -B (1 - sum_j min_k-free ...) is first order: the distribution moves by no more than the budget."""
+    """As B goes to 0 no class grows by more than B, and V(B) goes to V(0) at that rate."""
     student, teacher, labels = moderate(100, 20, seed=5)
     log_r = split(student, labels).log_conditional
     point = frontier(student, teacher, labels, budget)
@@ -138,7 +138,7 @@ def test_frontier_is_stable_for_vanishing_budgets(budget):
 
 
 def test_first_order_gain_of_a_small_budget_is_exact():
-    """dV/dB at 0 is q_min-ratio mass over its r mass minus one: all classes but the least wanted grow by B."""
+    """For a small budget every class but the least wanted grows by B, and that one pays for it."""
     log_r = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64).log()
     log_q = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64).log()
     student, teacher = join(torch.tensor(1.0), log_r, torch.tensor(0)), join(torch.tensor(0.0), log_q, torch.tensor(0))
