@@ -44,9 +44,7 @@ def test_the_loop_of_the_diff_runs():
     assert teacher.weight.grad is None
 
 
-@pytest.mark.parametrize(
-    "command", sorted(set(re.findall(r"\btpkd ([a-z][a-z-]+)", "\n".join(re.findall(r"`+[^`]+`+", README)))))
-)
+@pytest.mark.parametrize("command", sorted(set(re.findall(r"(?:^|`)tpkd ([a-z-]+)", README, flags=re.MULTILINE))))
 def test_named_commands_exist(command):
     assert command in get_command(app).commands
 

@@ -29,6 +29,7 @@ def random_directions(count, num_classes, seed):
     [(3, oracles.project), (10, oracles.project), (100, oracles.project), (1000, oracles.project_by_bisection)],
 )
 def test_projection_agrees_with_an_independent_solver(num_classes, oracle):
+    """eq:closedproj."""
     x, labels = random_directions(1000, num_classes, seed=num_classes)
     projected = project_safe_cone(x, labels)
     for i, y in enumerate(labels.tolist()):

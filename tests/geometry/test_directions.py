@@ -33,6 +33,7 @@ from tpkd.geometry import (
     [(3, oracles.project), (10, oracles.project), (100, oracles.project), (1000, oracles.project_by_bisection)],
 )
 def test_directions_agree_with_the_oracle(num_classes, oracle):
+    """eq:core, and the parts of its safe direction."""
     student, teacher, labels = all_kinds(1000, num_classes, seed=num_classes)
     step = directions(student, teacher, labels)
     for i, y in enumerate(labels.tolist()):

@@ -28,6 +28,7 @@ def test_losses_agree_with_their_definitions(kind):
 
 
 def test_kldecomp_splits_full_imitation_into_confidence_and_conditional_part():
+    """eq:kldecomp, against KL(t || p) over all classes."""
     student, teacher, labels = all_kinds(200, 10, seed=4)
     full = (teacher.log_softmax(-1).exp() * (teacher.log_softmax(-1) - student.log_softmax(-1))).sum(-1)
     s, t = split(student, labels), split(teacher, labels)

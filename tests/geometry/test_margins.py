@@ -27,7 +27,7 @@ def test_negative_weights_are_refused():
 
 
 def test_keeping_all_margins_is_the_same_as_raising_no_weighted_loss():
-    """Appendix A.1, both directions: a lost margin shows in the loss that isolates its competitor."""
+    """Appendix A.1 about eq:safeset, both directions: a lost margin shows in the loss that isolates its competitor."""
     generator = torch.Generator().manual_seed(7)
     before = torch.randn(600, 6, generator=generator, dtype=torch.float64)
     after = before + 0.3 * torch.randn(600, 6, generator=generator, dtype=torch.float64)

@@ -50,7 +50,7 @@ def claims() -> dict[str, list[str]]:
 
 
 def mentions() -> dict[str, list[str]]:
-    """label -> the test functions that name it, in their name, docstring, decorators or body."""
+    """label -> the test functions that name it, in their docstring, decorators or body."""
     found = defaultdict(list)
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         source = path.read_text()
@@ -60,7 +60,9 @@ def mentions() -> dict[str, list[str]]:
             text = "\n".join([ast.get_source_segment(source, part) or "" for part in [node, *node.decorator_list]])
             labels = set(re.findall(LABEL, text))
             for label in read_labels():
-                if label in labels or re.search(rf"_{re.escape(label.replace('-', '_').replace(':', '_'))}(_|$)", node.name):
+                if label in labels or re.search(
+                    rf"_{re.escape(label.replace('-', '_').replace(':', '_'))}(_|$)", node.name
+                ):
                     found[label].append(f"{path.relative_to(ROOT)}::{node.name}")
     return found
 
