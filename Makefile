@@ -4,16 +4,20 @@ BIN := .venv/bin
 WORKERS ?= 2
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test check bench browser paper
+.PHONY: help demo test test-timm check bench browser paper
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
-demo: .venv/installed-all ## distil a student on scikit-learn's digits and open up what it learned (two minutes, no download)
+demo: .venv/installed-report,train ## distil a student on scikit-learn's digits and open up what it learned (two minutes, no download)
 	$(BIN)/tpkd demo
 
 test: .venv/installed-dev ## run every test, the examples in the documentation included
 	$(BIN)/python -m pytest -n $(WORKERS) --doctest-modules src tests
+	@$(MAKE) --no-print-directory test-timm
+
+test-timm: .venv-timm/installed ## the paper's vision models; an environment of its own, because timm brings torchvision
+	.venv-timm/bin/python -m pytest tests/models_timm
 
 check: .venv/installed-dev ## formatting, lints and strict types
 	$(BIN)/ruff format --check .
@@ -34,6 +38,11 @@ paper: .venv/installed-dev ## write PAPER.md anew from the docstrings and tests
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("tpkd needs Python 3.11 or newer, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
+
+.venv-timm/installed: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m venv .venv-timm
+	.venv-timm/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[vision]" pytest
+	@touch $@
 
 .venv/installed-%: .venv/bin/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$*]"

@@ -10,7 +10,7 @@ from tpkd.geometry import (
     project_safe_cone,
     retention_bound,
 )
-from tpkd.objectives import TPKDLoss, dkd_loss, kd_loss, kl_dist_loss, tpkd_loss, xe_kl_loss
+from tpkd.objectives import TPKDLoss, dkd_loss, kd_loss, kl_dist_loss, linear_tpkd_loss, tpkd_loss, xe_kl_loss
 from tpkd.parameter_space import certify, exact_head_update
 from tpkd.theory import (
     diagnose,
@@ -36,6 +36,7 @@ __all__ = [
     "joint_distortion_limit",
     "kd_loss",
     "kl_dist_loss",
+    "linear_tpkd_loss",
     "log_transfer_path",
     "margins",
     "min_confidence",

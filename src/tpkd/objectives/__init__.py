@@ -14,6 +14,7 @@ from tpkd.objectives.dhkd import DHKD, align_gradients, auxiliary_head, binary_k
 from tpkd.objectives.dkd import DKD, dkd_loss
 from tpkd.objectives.dto_kd import DTOKD, layer_projectors
 from tpkd.objectives.kd import KD, kd_loss
+from tpkd.objectives.linear import linear_tpkd_loss
 from tpkd.objectives.registry import MethodDescription, create, describe, names
 from tpkd.objectives.tpkd import (
     TPKD,
@@ -72,6 +73,7 @@ __all__ = [
     "kd_loss",
     "kl_dist_loss",
     "layer_projectors",
+    "linear_tpkd_loss",
     "literal_gradient",
     "min_norm_weights",
     "names",
