@@ -114,7 +114,9 @@ def test_of_builders_that_start_together_one_writes(tmp_path, whole):
     directory, log = tmp_path / "cache", tmp_path / "log"
     job = {"directory": str(directory), "log": str(log), "rows": ROWS, "delay": 0.02, "builders": 4}
     (ends,) = crash([job], tmp_path)
-    assert sorted(ends) == [0, 2, 2, 2]
+    # One that a busy machine starts late finds the work done: it is not refused, and writes nothing.
+    assert 0 in ends
+    assert set(ends) <= {0, 2}
     for error in tmp_path.glob("log.*.error"):
         assert "another build (process " in error.read_text()
     assert len(forwarded(log)) == len(set(forwarded(log))) == 120
