@@ -29,6 +29,8 @@ from tpkd.objectives.reduction import Rows, check_reduction, rowwise_loss
 _LOG2_E = math.log2(math.e)
 _SCRATCH_BYTES = 4 * 2**20
 """Working memory beside the gradient: large enough to hide the price of a call, small enough for a cache."""
+_WORTH_SPLITTING = 2**16
+"""Half-precision elements from which a second block costs little time."""
 _SORTED = 256
 """Classes up to which sorting all of them is cheaper than stepping."""
 _GROUP = 64
@@ -168,6 +170,8 @@ def values_and_direction(
     in_place = direction is not None and direction.dtype == dtype
     row_bytes = num_classes * dtype.itemsize * (2.5 if in_place else 3.5)
     rows = max(1, min(num_rows, int(_SCRATCH_BYTES / row_bytes)))
+    if not in_place and student.numel() >= _WORTH_SPLITTING:
+        rows = min(rows, -(-2 * num_rows // 3))  # three buffers of twice the width would be more than KD holds
     scratch = torch.empty((2 if in_place else 3, rows, num_classes), dtype=dtype, device=student.device)
     if rows == num_rows:
         spare = direction if in_place and direction is not None else scratch[2]

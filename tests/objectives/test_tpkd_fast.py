@@ -1,0 +1,237 @@
+"""The fast path of the protected loss against the sort-based reference in float64, its thresholds, and its memory."""
+
+import math
+
+import pytest
+import torch
+from benchmarks.memory import peak_bytes
+from torch import Tensor
+
+from strategies import KINDS, all_kinds, make_pairs
+from tolerances import EXACT
+from tpkd.geometry.cone import safe_threshold
+from tpkd.geometry.directions import directions
+from tpkd.geometry.divergences import conditional_loss, label_loss
+from tpkd.geometry.split import split
+from tpkd.objectives import tpkd_fast
+from tpkd.objectives.tpkd import tpkd_loss
+
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+def tolerance(dtype: torch.dtype, num_classes: int) -> float:
+    if dtype == torch.float32 and num_classes > 1000:
+        return 5e-5  # sums of 1e5 numbers in float32
+    return EXACT[dtype]
+
+
+def reference(student: Tensor, teacher: Tensor, labels: Tensor, beta: float = 0.5) -> tuple[Tensor, Tensor]:
+    """Values and directions of every row by the geometry, in float64."""
+    z, zt = student.detach().double(), teacher.double()
+    values = label_loss(z, labels) + beta * conditional_loss(z, zt, labels)
+    return values, directions(z, zt, labels, beta=beta).update
+
+
+def fast(student: Tensor, teacher: Tensor, labels: Tensor, **settings: object) -> tuple[Tensor, Tensor]:
+    """The loss and the gradient of its sum."""
+    student = student.detach().clone().requires_grad_()
+    loss = tpkd_loss(student, teacher, labels, **settings)
+    loss.sum().backward()
+    assert student.grad is not None
+    return loss.detach(), student.grad
+
+
+def assert_rows_close(found: Tensor, expected: Tensor, relative: float, largest_term: Tensor | float = 0.0) -> None:
+    """Within `relative` of the largest entry of each row; an entry r - q cannot be closer than r and q are rounded."""
+    info = torch.finfo(torch.promote_types(found.dtype, torch.float32))
+    floor = 2 * info.eps * largest_term + torch.finfo(found.dtype).smallest_normal
+    scale = expected.abs().amax(-1, keepdim=True) + floor / relative
+    torch.testing.assert_close(found.double() / scale, expected / scale, rtol=0, atol=relative)
+
+
+def largest_conditional(pair: tuple[Tensor, Tensor], labels: Tensor) -> Tensor:
+    """The largest entry of r and q in each row."""
+    return torch.stack([split(logits.double(), labels).log_conditional.exp() for logits in pair]).amax((0, -1))[:, None]
+
+
+@pytest.mark.parametrize("num_classes", [3, 4, 65, 100, 256, 257, 1000])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_equals_the_float64_reference_for_every_kind(dtype, num_classes):
+    pairs = all_kinds(400, num_classes, seed=1, dtype=torch.float64)
+    limit = 300.0 if dtype == torch.float16 else math.inf
+    student, teacher = (logits.clamp(-limit, limit).to(dtype) for logits in (pairs.student, pairs.teacher))
+    values, gradient = fast(student, teacher, pairs.labels, reduction="none")
+    expected_values, expected = reference(student, teacher, pairs.labels)
+    assert gradient.dtype == dtype
+    assert values.dtype == torch.promote_types(dtype, torch.float32)
+    largest_term = largest_conditional((student, teacher), pairs.labels)
+    assert_rows_close(gradient, expected, tolerance(dtype, num_classes), largest_term)
+    exact = EXACT[values.dtype]
+    torch.testing.assert_close(values.double(), expected_values, rtol=exact, atol=5 * exact)
+
+
+@pytest.mark.parametrize(("rows", "num_classes"), [(30, 5000), (12, 21841), (2, 151936)])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_equals_the_reference_with_many_classes(dtype, rows, num_classes):
+    generator = torch.Generator().manual_seed(0)
+    scales = torch.tensor([0.01, 1.0, 5.0])[torch.arange(rows) % 3].unsqueeze(-1)
+    student = (torch.randn(rows, num_classes, generator=generator) * scales).to(dtype)
+    teacher = (torch.randn(rows, num_classes, generator=generator) * scales).to(dtype)
+    labels = torch.randint(num_classes, (rows,), generator=generator)
+    values, gradient = fast(student, teacher, labels, reduction="none")
+    expected_values, expected = reference(student, teacher, labels)
+    assert_rows_close(gradient, expected, tolerance(dtype, num_classes))
+    torch.testing.assert_close(values.double(), expected_values, rtol=5e-6, atol=5e-6)
+
+
+@pytest.mark.parametrize("num_classes", [3, 100, 300, 20000])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_protects_every_margin_bitwise(dtype, num_classes):
+    count = 20 if num_classes > 1000 else 500
+    student, teacher, labels = all_kinds(count, num_classes, seed=2, dtype=dtype)
+    finite = student.isfinite().all(-1) & teacher.isfinite().all(-1)  # float16 has no 1e5
+    _, gradient = fast(student[finite], teacher[finite], labels[finite], reduction="sum")
+    at_label = gradient.gather(-1, labels[finite].unsqueeze(-1))
+    assert (gradient >= at_label).all()
+
+
+def adversarial_rows(num_classes: int) -> Tensor:
+    """Differences r - q that make a threshold hard: ties, all equal, geometric and exponential tails, one spike."""
+    generator = torch.Generator().manual_seed(num_classes)
+    steps = torch.arange(num_classes, dtype=torch.float64)
+    uniform = torch.rand(num_classes, generator=generator, dtype=torch.float64)
+    sizes = [
+        torch.zeros(num_classes, dtype=torch.float64),
+        torch.ones(num_classes, dtype=torch.float64),
+        uniform.mul(4).round(),
+        0.5**steps,
+        1 / (1 + steps),
+        (1 + steps).rsqrt(),
+        -uniform.log(),
+        torch.randn(num_classes, generator=generator, dtype=torch.float64).abs(),
+        torch.where(steps == 0, 1.0, 1e-9),
+    ]
+    rows = []
+    for size in sizes:
+        sign = torch.where(torch.rand(num_classes, generator=generator) < 0.5, 1.0, -1.0)
+        for part in (-size, size * sign, -size.flip(0)):
+            centred = part - part.mean()
+            rows.append(centred / centred.abs().sum().clamp(min=1e-300) * 2)
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("num_classes", [3, 64, 256, 257, 1000, 4096, 16384, 40000])
+def test_steps_and_sort_find_the_same_threshold(num_classes):
+    u = adversarial_rows(num_classes)
+    expected = safe_threshold(torch.zeros(len(u), dtype=u.dtype), u)
+    found = tpkd_fast._safe_threshold(u, torch.empty_like(u)).squeeze(-1)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-16)
+    traced = tpkd_fast._traced_threshold(u).squeeze(-1)
+    torch.testing.assert_close(traced, expected, rtol=1e-6, atol=1e-16)
+    assert (traced >= expected - 1e-15).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("rows", "num_classes"), [(256, 1000), (4096, 300), (40, 21841), (4, 151936)])
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_holds_one_gradient_and_four_megabytes(dtype, rows, num_classes, reduction):
+    student = torch.randn(rows, num_classes, dtype=dtype, requires_grad=True)
+    teacher, labels = torch.randn(rows, num_classes, dtype=dtype), torch.arange(rows) % num_classes
+    peak = peak_bytes(lambda: tpkd_loss(student, teacher, labels, reduction=reduction).sum().backward())
+    assert rows * num_classes * dtype.itemsize < peak
+    assert peak <= rows * num_classes * dtype.itemsize + max(4e6, 4 * num_classes * dtype.itemsize)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_ignored_rows_leave_nothing_behind_in_any_block(dtype):
+    student, teacher, labels = make_pairs("random", 300, 5000, seed=3, dtype=dtype)
+    labels[::3] = -100
+    kept = labels != -100
+    clean_loss, clean = fast(student[kept], teacher[kept], labels[kept])
+    student[~kept], teacher[~kept] = torch.nan, torch.inf
+    loss, gradient = fast(student, teacher, labels)
+    torch.testing.assert_close(loss, clean_loss, rtol=1e-6, atol=0)
+    torch.testing.assert_close(gradient[kept], clean, rtol=EXACT[dtype], atol=float(clean.abs().max()) * EXACT[dtype])
+    assert (gradient[~kept] == 0).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_of_rows_scale_rows(kind):
+    student, teacher, labels = make_pairs(kind, 20, 30, seed=4)
+    weights = torch.linspace(-1, 2, 20, dtype=torch.float64)
+    leaf = student.clone().requires_grad_()
+    (tpkd_loss(leaf, teacher, labels, reduction="none") * weights).sum().backward()
+    _, expected = reference(student, teacher, labels)
+    assert_rows_close(leaf.grad, expected * weights.unsqueeze(-1), 1e-12)
+
+
+@pytest.mark.parametrize("num_items", [7, torch.tensor(7), torch.tensor([7])])
+def test_num_items_is_the_denominator(num_items):
+    student, teacher, labels = make_pairs("random", 20, 30, seed=5)
+    total, gradient = fast(student, teacher, labels, reduction="sum")
+    loss, scaled = fast(student, teacher, labels, num_items=num_items)
+    torch.testing.assert_close(loss.reshape(()), total / 7, rtol=1e-14, atol=0)
+    torch.testing.assert_close(scaled, gradient / 7, rtol=1e-13, atol=1e-17)
+
+
+def test_float16_keeps_what_a_loss_scale_saves():
+    student, teacher, labels = make_pairs("random", 512, 100, seed=6, dtype=torch.float16)
+    leaf = student.clone().requires_grad_()
+    (tpkd_loss(leaf, teacher, labels) * 1024.0).backward()
+    _, expected = reference(student, teacher, labels)
+    visible = expected.abs() > 1e-4  # a tenth of these are subnormal in float16 once divided by 512
+    torch.testing.assert_close(leaf.grad.double()[visible], expected[visible] * 2, rtol=2e-3, atol=0)
+
+
+def test_layouts_of_cross_entropy():
+    student, teacher, labels = make_pairs("random", 24, 50, seed=7)
+    values, gradient = fast(student, teacher, labels, reduction="none")
+    images = [x.reshape(2, 3, 4, 50).movedim(-1, 1) for x in (student, teacher)]
+    image_values, image_gradient = fast(*images, labels.reshape(2, 3, 4).int(), reduction="none")
+    torch.testing.assert_close(image_values.reshape(-1), values, rtol=1e-13, atol=0)
+    torch.testing.assert_close(image_gradient.movedim(1, -1).reshape(24, 50), gradient, rtol=1e-12, atol=1e-15)
+    one_value, one_gradient = fast(student[0], teacher[0], labels[0], reduction="none")
+    torch.testing.assert_close((one_value, one_gradient), (values[0], gradient[0]), rtol=1e-12, atol=1e-15)
+    strided = torch.stack([student, student], -1)[..., 0]
+    torch.testing.assert_close(fast(strided, teacher, labels, reduction="none")[1], gradient, rtol=1e-13, atol=0)
+
+
+def test_an_ignored_index_may_be_a_class():
+    student, teacher, labels = make_pairs("random", 24, 5, seed=7)
+    _, gradient = fast(student, teacher, labels, ignore_index=3)
+    assert (labels == 3).any()
+    assert torch.equal(gradient.abs().sum(-1) == 0, labels == 3)
+
+
+def test_empty_batch_is_zero_with_a_graph():
+    leaf = torch.zeros(0, 5, requires_grad=True)
+    loss = tpkd_loss(leaf, torch.zeros(0, 5), torch.zeros(0, dtype=torch.long))
+    loss.backward()
+    assert loss.item() == 0
+    assert leaf.grad is not None
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_reads_no_value_off_the_cpu(reduction, dtype):
+    """Tensors without values stand for an accelerator: any look at one, or any call of the CPU alone, raises."""
+    student = torch.empty(40, 21841, device="meta", dtype=dtype, requires_grad=True)
+    labels = torch.empty(40, device="meta", dtype=torch.long)
+    loss = tpkd_loss(student, torch.empty_like(student), labels, reduction=reduction)
+    loss.sum().backward()
+    assert student.grad is not None
+    assert student.grad.shape == student.shape
+
+
+def test_no_gradient_wanted_is_the_value_alone():
+    student, teacher, labels = make_pairs("random", 20, 30, seed=8)
+    with torch.no_grad():
+        loss = tpkd_loss(student.requires_grad_(), teacher, labels)
+    assert not loss.requires_grad
+    torch.testing.assert_close(loss, reference(student, teacher, labels)[0].mean(), rtol=1e-12, atol=0)
+
+
+def test_a_bad_label_is_found_in_every_layout():
+    student = torch.zeros(2, 3, 4)
+    with pytest.raises(ValueError, match=r"labels: .* got 3 at position \(1, 2\)"):
+        tpkd_loss(student, student, torch.tensor([[0, 1, 2, 0], [0, 1, 3, 0]]))
