@@ -109,7 +109,7 @@ def _accumulate(
     weight_gradient = torch.zeros_like(head_weight, dtype=sums) if wanted[1] else None
     bias_gradient = torch.zeros_like(bias, dtype=sums) if bias is not None and wanted[2] else None
     values = []
-    chunk = max(1, _CHUNK_BYTES // (len(head_weight) * features.dtype.itemsize))
+    chunk = max(1, _CHUNK_BYTES // (len(head_weight) * sums.itemsize))
     for start in range(0, len(features), chunk):
         part = slice(start, start + chunk)
         logits = linear(features[part], head_weight, bias)
@@ -128,12 +128,15 @@ def _accumulate(
             _add_product(weight_gradient, direction, features[part].to(direction.dtype))
         if bias_gradient is not None:
             bias_gradient += direction.sum(0, dtype=sums)
+        del logits, direction  # before the next chunk is made
     losses = torch.cat(values) if values else teacher.new_empty(0, dtype=sums)
     return losses, (features_gradient, weight_gradient, bias_gradient)
 
 
 def _add_product(total: Float[Tensor, "K D"], direction: Float[Tensor, "rows K"], features: Tensor) -> None:
-    if total.dtype == direction.dtype:
+    if direction.dtype == torch.float16:  # a sum over rows may pass its largest number
+        direction, features = direction.to(total.dtype), features.to(total.dtype)
+    if direction.dtype == total.dtype:
         total.addmm_(direction.T, features)
     else:
         total += direction.T @ features
