@@ -92,9 +92,11 @@ class Checkpoints:
             os.rename(hidden, final)
             sync_directory(self.directory)
             self._drop_old()
-        except OSError as error:
+        except BaseException as error:
             shutil.rmtree(hidden, ignore_errors=True)
-            raise InputError(f"{final}: cannot be written: {error.strerror or error}") from error
+            if isinstance(error, OSError):
+                raise InputError(f"{final}: cannot be written: {error.strerror or error}") from error
+            raise
 
     def _path(self, step: int) -> Path:
         return self.directory / f"step-{step:06d}"

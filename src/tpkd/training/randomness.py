@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +23,8 @@ def random_state() -> dict[str, Tensor]:
         True
     """
     version, words, gauss = random.getstate()
-    _, keys, position, has_gauss, cached = np.random.get_state()  # type: ignore[misc]  # noqa: NPY002
+    numpy: Any = np.random.get_state()
+    _, keys, position, has_gauss, cached = numpy
     state = {
         "python": torch.tensor([version, *words], dtype=torch.int64),
         "python_gauss": torch.tensor([] if gauss is None else [gauss], dtype=torch.float64),
@@ -42,7 +44,7 @@ def restore_random_state(state: Mapping[str, Tensor]) -> None:
     random.setstate((version, tuple(words), gauss[0] if gauss else None))
     keys, (position, has_gauss) = state["numpy"][:_NUMPY_WORDS], state["numpy"][_NUMPY_WORDS:].tolist()
     words_of_numpy = keys.numpy().astype(np.uint32)
-    np.random.set_state(("MT19937", words_of_numpy, position, has_gauss, state["numpy_gauss"].item()))  # noqa: NPY002
+    np.random.set_state(("MT19937", words_of_numpy, position, has_gauss, state["numpy_gauss"].item()))
     torch.set_rng_state(state["torch"])
     devices = [state[f"cuda.{index}"] for index in range(len(state)) if f"cuda.{index}" in state]
     if devices:

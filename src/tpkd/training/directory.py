@@ -1,0 +1,141 @@
+"""The directory of a run: held by one process, bound to one configuration, finished once it has a result."""
+
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from tpkd.cache.lock import LOCK_NAME, locked
+from tpkd.config import RunConfig, config_yaml, resolve_config
+from tpkd.files import InputError, publish, reading
+from tpkd.records import Record
+
+CONFIG_NAME = "config.yaml"
+ENVIRONMENT_NAME = "environment.json"
+RESULT_NAME = "result.json"
+FREE_KEYS = ("output", "workers", "checkpoints", "tensorboard", "methods")
+"""What may differ when a run continues, because it changes no number."""
+
+_LIBRARIES = ("tpkd", "torch", "numpy", "accelerate", "safetensors", "torchmetrics", "transformers", "timm")
+
+
+@dataclass(frozen=True)
+class RunResult(Record):
+    """How a run ended: the student of the last epoch on the test split, and what it was made of."""
+
+    objective: str
+    seed: int
+    epochs: int
+    steps: int
+    samples: int
+    skipped_steps: int
+    """Steps that mixed precision left out because a gradient overflowed."""
+    accuracy: float
+    label_loss: float
+    test_samples: int
+    student_fingerprint: str
+    data_fingerprint: str
+    teacher_fingerprint: str | None
+    initial_fingerprint: str | None
+    processes: int
+    seconds: float
+    """Of all starts together, up to their last checkpoints."""
+
+
+@dataclass(frozen=True)
+class Environment(Record):
+    """Where a run was started last."""
+
+    python: str
+    platform: str
+    device: str
+    processes: int
+    threads: int
+    libraries: dict[str, str]
+
+
+@contextmanager
+def held(directory: Path, *, main: bool) -> Iterator[None]:
+    """Hold the run directory; a second run in it is refused. Processes of one run share the hold of the first."""
+    if not main:
+        yield
+        return
+    with locked(directory):
+        yield
+
+
+def bind(directory: Path, config: RunConfig) -> None:
+    """Tie a directory to a configuration, or refuse one that is tied to another.
+
+    Raises:
+        InputError: the directory holds something else; every key that differs is named.
+    """
+    path = directory / CONFIG_NAME
+    if path.exists():
+        with reading(path):
+            found = resolve_config(yaml.safe_load(path.read_text(encoding="utf-8")), source=str(path))
+        expected, saved = (
+            dict(_flat("", part.model_dump(mode="json", exclude=set(FREE_KEYS)))) for part in (config, found)
+        )
+        keys = [key for key in {**saved, **expected} if expected.get(key) != saved.get(key)]
+        if keys:
+            differences = (f"{key}: expected {saved.get(key)!r}, found {expected.get(key)!r}" for key in keys)
+            raise InputError(f"{directory}: holds a run of another configuration: {'; '.join(differences)}")
+        return
+    foreign = sorted(entry.name for entry in directory.iterdir() if entry.name != LOCK_NAME)
+    if foreign:
+        raise InputError(f"{directory}: expected an empty directory or a run, found {foreign[0]}")
+    write_text(path, config_yaml(config))
+
+
+def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from _flat(f"{prefix}.{key}" if prefix else key, item)
+    else:
+        yield prefix, value
+
+
+def read_result(directory: str | Path) -> RunResult | None:
+    """The result of a run, None while it has none.
+
+    Example:
+        >>> read_result("/no/such/run") is None
+        True
+    """
+    path = Path(directory) / RESULT_NAME
+    if not path.exists():
+        return None
+    with reading(path):
+        return RunResult.from_json(path.read_text(encoding="utf-8"))
+
+
+def environment(device: torch.device, processes: int) -> Environment:
+    """Versions and hardware, without names of machines or people."""
+    libraries = {}
+    for name in _LIBRARIES:
+        try:
+            libraries[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    described = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    return Environment(
+        platform.python_version(), platform.platform(), described, processes, torch.get_num_threads(), libraries
+    )
+
+
+def write_text(path: Path, text: str) -> None:
+    """Publish a text file; a disk that refuses it is said in one line with the path."""
+    try:
+        os.makedirs(path.parent, exist_ok=True)
+        with publish(path) as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error

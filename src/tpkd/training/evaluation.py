@@ -1,0 +1,82 @@
+"""Accuracy and label loss of a student on the test split."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tpkd.data import Dataset, PlainBatches, Preparation, load_batches
+from tpkd.files import InputError, extra, publish
+from tpkd.models import Classifier
+from tpkd.training.materials import to_device
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a student says about every sample of a split, in the order of the data set, and how often it is right."""
+
+    accuracy: float
+    """The share of samples whose largest logit is the label's, in [0, 1]."""
+    label_loss: float
+    logits: Tensor
+    labels: Tensor
+    sample_ids: Tensor
+
+    def publish(self, path: Path) -> None:
+        """Keep logits, labels and sample ids, as `tpkd diagnose` takes them."""
+        from safetensors.torch import save
+
+        tensors = {"logits": self.logits, "labels": self.labels, "sample_ids": self.sample_ids}
+        try:
+            with publish(path) as file:
+                file.write(save(tensors))
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+@torch.no_grad()
+def evaluate(
+    student: Classifier,
+    dataset: Dataset,
+    preparation: Preparation,
+    accelerator: Any,
+    *,
+    batch_size: int,
+    workers: int = 0,
+) -> Evaluation:
+    """Every sample once, as it is, each process a share of the batches; the student's mode is put back afterwards.
+
+    Networks without statistics of their batch give the same numbers for any number of processes.
+    """
+    with extra("train"):
+        from torchmetrics import MeanMetric
+        from torchmetrics.classification import MulticlassAccuracy
+        from torchmetrics.utilities.distributed import gather_all_tensors
+    accuracy = MulticlassAccuracy(dataset.num_classes, average="micro", validate_args=False).to(accelerator.device)
+    loss = MeanMetric().to(accelerator.device)
+    batches = PlainBatches(dataset, preparation, batch_size=batch_size)
+    share = [len(batches) * part // accelerator.num_processes for part in range(accelerator.num_processes + 1)]
+    start, stop = share[accelerator.process_index], share[accelerator.process_index + 1]
+    found = [torch.empty(0, dataset.num_classes, device=accelerator.device)]
+    training = student.training
+    student.eval()
+    for batch in load_batches(batches, start=start, stop=stop, workers=workers):
+        with accelerator.autocast():
+            logits = student(to_device(batch.inputs, accelerator.device)).float()
+        labels = batch.labels.to(accelerator.device)
+        accuracy.update(logits, labels)
+        loss.update(functional.cross_entropy(logits, labels, reduction="none"))
+        found.append(logits)
+    student.train(training)
+    logits = torch.cat(found)
+    shares = gather_all_tensors(logits) if accelerator.num_processes > 1 else [logits]
+    return Evaluation(
+        accuracy=float(accuracy.compute()),
+        label_loss=float(loss.compute()),
+        logits=torch.cat(shares).cpu(),
+        labels=torch.from_numpy(dataset.labels),
+        sample_ids=torch.from_numpy(dataset.ids),
+    )

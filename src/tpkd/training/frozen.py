@@ -1,0 +1,134 @@
+"""Networks that answer and never learn: the teacher and the student's own start, from a cache or run at every step."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tpkd.cache import CacheRecipe, TeacherCache, open_cache
+from tpkd.config import ConfigError, RunConfig, expand_data, keyed
+from tpkd.data import ClassMap, Dataset, ModelInputs, Preparation
+from tpkd.models import Classifier, weights_fingerprint
+from tpkd.training import materials
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a frozen network says about a batch, without a graph."""
+
+    logits: Tensor
+    layer_features: tuple[Tensor, ...]
+
+
+class FrozenModel(ABC):
+    """A source of answers. It holds no module that a wrapper, an optimiser or a checkpoint could find."""
+
+    fingerprint: str
+    """What a checkpoint keeps instead of the network."""
+    layer_sizes: tuple[int, ...]
+
+    @abstractmethod
+    def answer(self, inputs: ModelInputs, sample_ids: Tensor, view_ids: Tensor) -> Answers:
+        """What it says about these samples in these views."""
+
+
+class CachedModel(FrozenModel):
+    """Answers from a cache: the network does not run."""
+
+    def __init__(self, cache: TeacherCache, layers: tuple[int, ...], device: torch.device) -> None:
+        """Read logits and the features of these layers."""
+        self._cache, self._device = cache, device
+        self._names = [materials.layer_tensor(layer) for layer in layers]
+        self.fingerprint = cache.fingerprint
+        self.layer_sizes = tuple(cache.recipe.tensors[name] for name in self._names)
+
+    def answer(self, inputs: ModelInputs, sample_ids: Tensor, view_ids: Tensor) -> Answers:
+        """Rows of the cache."""
+        samples, views = sample_ids.numpy(), view_ids.numpy()
+        features = (self._cache.read_tensor(name, samples, views).to(self._device) for name in self._names)
+        return Answers(self._cache.read(samples, views).to(self._device), tuple(features))
+
+
+class OnlineModel(FrozenModel):
+    """Answers computed at every step."""
+
+    def __init__(self, model: Classifier, layers: tuple[int, ...], mapping: ClassMap | None) -> None:
+        """Ask this network, whose parameters are frozen already."""
+        self._model, self._layers, self._map = model, layers, mapping
+        self.fingerprint = weights_fingerprint(model)
+        self.layer_sizes = tuple(model.layer_sizes[layer] for layer in layers)
+
+    def answer(self, inputs: ModelInputs, sample_ids: Tensor, view_ids: Tensor) -> Answers:
+        """One forward pass in evaluation mode."""
+        with torch.no_grad():  # not inference mode: its tensors may not enter a graph, and a loss multiplies with them
+            output = self._model.outputs(inputs, self._layers)
+        logits = output.logits if self._map is None else self._map.apply(output.logits)
+        return Answers(logits, output.layer_features)
+
+
+def open_teacher(
+    config: RunConfig, dataset: Dataset, preparation: Preparation, device: torch.device
+) -> FrozenModel | None:
+    """The configured teacher, None where there is none.
+
+    Raises:
+        InputError: the cache was computed from something else, is unfinished or damaged, or misses a row.
+    """
+    teacher = config.teacher
+    if teacher is None:
+        return None
+    if teacher.cache is None:
+        own = materials.teacher_preparation(config, dataset)
+        if materials.preprocessing(dataset, own) != materials.preprocessing(dataset, preparation):
+            raise ConfigError("teacher.cache: missing, and needed because the teacher sees other inputs")
+        model = materials.build_teacher(config, dataset).to(device)
+        return OnlineModel(model, teacher.layers, materials.class_map(config, dataset))
+    with keyed("teacher.cache"):
+        directory = Path(expand_data(teacher.cache))
+        if teacher.model is None:
+            expected = _unnamed_recipe(config, dataset, open_cache(directory, check=False).recipe)
+        else:
+            expected = materials.teacher_recipe(config, dataset, materials.build_teacher(config, dataset))
+        return CachedModel(_open_whole(directory, expected, dataset, preparation), teacher.layers, device)
+
+
+def _unnamed_recipe(config: RunConfig, dataset: Dataset, found: CacheRecipe) -> CacheRecipe:
+    """What can be expected of a cache whose network the configuration does not name."""
+    assert config.teacher is not None
+    missing = [layer for layer in config.teacher.layers if materials.layer_tensor(layer) not in found.tensors]
+    if missing:
+        raise ConfigError(f"teacher.layers: expected layers of the cache, found {missing[0]}")
+    mapping = materials.class_map(config, dataset)
+    # Size and normalisation belong to the network; which window a view shows belongs to the run.
+    windows = config.views.model_dump(include={"num_views", "seed", "pad", "flip"}) if dataset.kind == "image" else {}
+    return replace(
+        found,
+        dataset_fingerprint=dataset.fingerprint,
+        preprocessing=found.preprocessing | windows,
+        class_map=mapping.to_dict() if mapping else None,
+        num_classes=dataset.num_classes,
+    )
+
+
+def open_initial(
+    config: RunConfig, dataset: Dataset, preparation: Preparation, student: Classifier, device: torch.device
+) -> FrozenModel:
+    """The student at its start; `student` is a copy that belongs to the result."""
+    materials.freeze(student)
+    if config.initial.cache is None:
+        return OnlineModel(student.to(device), (), None)
+    with keyed("initial.cache"):
+        expected = materials.initial_recipe(config, dataset, student)
+        cache = _open_whole(Path(expand_data(config.initial.cache)), expected, dataset, preparation)
+        return CachedModel(cache, (), device)
+
+
+def _open_whole(directory: Path, expected: CacheRecipe, dataset: Dataset, preparation: Preparation) -> TeacherCache:
+    cache = open_cache(directory, expected=expected)
+    views = preparation.num_views
+    # Before the first step rather than at the first step that needs the row.
+    cache.locate(np.repeat(dataset.ids, views), np.tile(np.arange(views), len(dataset)))
+    return cache

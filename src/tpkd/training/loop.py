@@ -1,0 +1,182 @@
+"""The training loop, from a configuration to a result, read from top to bottom."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tpkd.config import RunConfig
+from tpkd.data import load_batches
+from tpkd.files import InputError
+from tpkd.models import weights_fingerprint
+from tpkd.training import directory as run_directory
+from tpkd.training import materials
+from tpkd.training.checkpoint import Checkpoints
+from tpkd.training.directory import RunResult, read_result
+from tpkd.training.evaluation import Evaluation, evaluate
+from tpkd.training.log import RunLog
+from tpkd.training.optimizer import set_rate
+from tpkd.training.run import Run, assemble, start_accelerator
+from tpkd.training.schedule import rate_factor
+from tpkd.training.state import Progress, capture, restore
+from tpkd.training.step import StepOutcome, take_step
+
+STUDENT_NAME = "student.safetensors"
+TEST_LOGITS_NAME = "test-logits.safetensors"
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What somebody who watches a run is told after each step."""
+
+    step: int
+    num_steps: int
+    epoch: int
+    loss: float
+
+
+OnStep = Callable[[StepReport], None]
+
+
+def train(
+    config: RunConfig, directory: str | Path | None = None, *, resume: bool = False, on_step: OnStep | None = None
+) -> RunResult:
+    """Train a student; the same call again continues where the last one ended, bit for bit.
+
+    Args:
+        config: the run.
+        directory: where it is kept, by default what the configuration says.
+        resume: refuse to start from nothing.
+        on_step: called by the first process after each step.
+
+    Returns:
+        The result; of a run that is finished already, without computing anything.
+
+    Raises:
+        InputError: the configuration, a file it names, or the directory is not as it must be.
+        NonFiniteError: a loss was NaN or infinite; the step was not taken.
+    """
+    directory = Path(directory or config.directory)
+    accelerator = start_accelerator(config)
+    with run_directory.held(directory, main=accelerator.is_main_process):
+        accelerator.wait_for_everyone()
+        if accelerator.is_main_process:
+            run_directory.bind(directory, config)
+        finished = read_result(directory)
+        if finished is not None:
+            return finished
+        checkpoints = Checkpoints(directory / "checkpoints", keep=config.checkpoints.keep)
+        if resume and not checkpoints.steps():
+            raise InputError(f"{directory}: expected a checkpoint to continue from, found none")
+        if accelerator.is_main_process:
+            checkpoints.sweep()
+        return _train(assemble(config, accelerator, directory), checkpoints, directory, on_step)
+
+
+def _train(run: Run, checkpoints: Checkpoints, directory: Path, on_step: OnStep | None) -> RunResult:
+    config, main = run.config, run.accelerator.is_main_process
+    saved = checkpoints.load()
+    progress = Progress() if saved is None else restore(run, saved)
+    before, started = progress.seconds, time.monotonic()
+    log = RunLog(
+        directory, offset=progress.metrics_bytes, step=progress.step, tensorboard=config.tensorboard, writes=main
+    )
+    with log:
+        _note_start(run, progress, directory, log)
+        batches = load_batches(run.batches, start=progress.step, workers=config.workers)
+        for step, samples in enumerate(batches, start=progress.step + 1):
+            rate = config.optimizer.learning_rate * rate_factor(config.schedule, step - 1, run.num_steps)
+            set_rate(run.optimizer, rate)
+            look = run.can_look and config.monitor_every > 0 and step % config.monitor_every == 0
+            outcome = take_step(run, step, samples, look=look)
+
+            progress.step, progress.seconds = step, before + time.monotonic() - started
+            progress.skipped_steps += outcome.skipped
+            _log_step(run, progress, log, outcome, rate)
+            for epoch in run.epochs_ended(step):
+                _end_epoch(run, progress, log, directory, epoch)
+            if step % config.checkpoints.every == 0 or step == run.num_steps:
+                progress.metrics_bytes = log.sync()
+                groups, values = capture(run, progress)
+                if main:
+                    checkpoints.save(step, groups, values)
+            if on_step is not None and main:
+                on_step(StepReport(step, run.num_steps, run.epoch_of(step), outcome.loss))
+        return _finish(run, progress, log, directory)
+
+
+def _note_start(run: Run, progress: Progress, directory: Path, log: RunLog) -> None:
+    log.note(f"continued from step {progress.step}" if progress.step else "started")
+    if run.accelerator.is_main_process:
+        found = run_directory.environment(run.accelerator.device, run.accelerator.num_processes)
+        run_directory.write_text(directory / run_directory.ENVIRONMENT_NAME, found.to_json())
+
+
+def _log_step(run: Run, progress: Progress, log: RunLog, outcome: StepOutcome, rate: float) -> None:
+    parts = {f"loss_{name}": value for name, value in outcome.losses.items()} if len(outcome.losses) > 1 else {}
+    values = {"loss": outcome.loss, **parts, **outcome.metrics, "gradient_norm": outcome.gradient_norm}
+    for averages in (progress.recent, progress.epoch):
+        averages.add(values)
+    place = {"epoch": run.epoch_of(progress.step), "samples": run.samples_after(progress.step)}
+    clock = {"seconds": progress.seconds}
+    if outcome.monitor:
+        log.write("monitor", progress.step, place | outcome.monitor | clock)
+    if progress.step % run.config.log_every == 0 or progress.step == run.num_steps:
+        log.write("train", progress.step, place | progress.recent.means() | {"learning_rate": rate} | clock)
+        progress.recent.reset()
+
+
+def _end_epoch(run: Run, progress: Progress, log: RunLog, directory: Path, epoch: int) -> None:
+    log.write("epoch", progress.step, {"epoch": epoch, **progress.epoch.means(), "seconds": progress.seconds})
+    progress.epoch.reset()
+    if epoch in run.config.snapshots and run.accelerator.is_main_process:
+        materials.save_weights(run.student, directory / "snapshots" / f"epoch-{epoch:03d}.safetensors")
+    every = run.config.evaluation.every
+    if every and epoch % every == 0 and epoch < run.config.epochs:
+        _evaluate(run, progress, log, epoch)
+
+
+def _evaluate(run: Run, progress: Progress, log: RunLog, epoch: int) -> Evaluation:
+    found = evaluate(
+        run.student,
+        run.test_dataset,
+        run.preparation,
+        run.accelerator,
+        batch_size=run.config.evaluation.batch_size,
+        workers=run.config.workers,
+    )
+    values: dict[str, Any] = {"epoch": epoch, "accuracy": found.accuracy, "label_loss": found.label_loss}
+    log.write("evaluation", progress.step, values | {"seconds": progress.seconds})
+    return found
+
+
+def _finish(run: Run, progress: Progress, log: RunLog, directory: Path) -> RunResult:
+    """Evaluate the student of the last epoch: the only one that counts."""
+    config = run.config
+    found = _evaluate(run, progress, log, config.epochs)
+    result = RunResult(
+        objective=config.objective.name,
+        seed=config.seed,
+        epochs=config.epochs,
+        steps=progress.step,
+        samples=run.samples_after(progress.step),
+        skipped_steps=progress.skipped_steps,
+        accuracy=found.accuracy,
+        label_loss=found.label_loss,
+        test_samples=len(found.labels),
+        student_fingerprint=weights_fingerprint(run.student),
+        data_fingerprint=run.dataset.fingerprint,
+        teacher_fingerprint=None if run.teacher is None else run.teacher.fingerprint,
+        initial_fingerprint=None if run.initial is None else run.initial.fingerprint,
+        processes=run.accelerator.num_processes,
+        seconds=progress.seconds,
+    )
+    if run.accelerator.is_main_process:
+        materials.save_weights(run.student, directory / STUDENT_NAME)
+        found.publish(directory / TEST_LOGITS_NAME)
+        log.note(f"finished: accuracy {found.accuracy:.4f}")
+        # Last, because a run with a result is never looked at again.
+        run_directory.write_text(directory / run_directory.RESULT_NAME, result.to_json())
+    run.accelerator.wait_for_everyone()
+    return result

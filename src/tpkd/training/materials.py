@@ -1,0 +1,252 @@
+"""What a configuration names, built: data, preparations, the student at its start, the teacher and its recipe."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from tpkd.cache import CacheRecipe, CacheRows
+from tpkd.config import ConfigError, RunConfig, StudentConfig, ViewsConfig, expand_data, keyed
+from tpkd.data import (
+    IDENTITY_VIEW,
+    ClassMap,
+    Dataset,
+    ModelInputs,
+    PlainBatches,
+    Preparation,
+    SampleOrder,
+    ViewRecipe,
+    load_batches,
+    load_dataset,
+)
+from tpkd.files import InputError, publish, read_lines
+from tpkd.models import (
+    Classifier,
+    build_model,
+    encoder_for,
+    extract_features,
+    fit_probe,
+    load_weights,
+    weights_fingerprint,
+)
+
+_LIMIT_SEED = 0
+
+
+def load_data(config: RunConfig, split: str) -> Dataset:
+    """The samples of a split; a limit takes the same ones every time, from all over the data set."""
+    with keyed("data"):
+        root = None if config.data.root is None else expand_data(config.data.root)
+        dataset = load_dataset(expand_data(config.data.name), split, root=root)
+    limit = config.limit if split == "train" else config.evaluation.limit
+    if limit is None or limit >= len(dataset):
+        return dataset
+    positions, _ = SampleOrder(_LIMIT_SEED, len(dataset)).positions(0, limit)
+    return dataset.subset(np.sort(positions))
+
+
+def student_preparation(config: RunConfig, dataset: Dataset) -> Preparation:
+    """How the student sees the data."""
+    return _preparation(config, dataset, config.student.model, config.student.options, config.views, "student")
+
+
+def teacher_preparation(config: RunConfig, dataset: Dataset) -> Preparation:
+    """How the teacher sees the data: as the student, but for its own views and tokenizer."""
+    teacher = config.teacher
+    if teacher is None or teacher.model is None:
+        return student_preparation(config, dataset)
+    return _preparation(config, dataset, teacher.model, teacher.options, teacher.views or config.views, "teacher")
+
+
+def _preparation(
+    config: RunConfig, dataset: Dataset, model: str, options: dict[str, Any], views: ViewsConfig, owner: str
+) -> Preparation:
+    if dataset.kind == "image":
+        with keyed("views"):
+            return Preparation(ViewRecipe(**views.model_dump()))
+    if views != ViewsConfig():
+        raise ConfigError(f"views: expected none for {dataset.kind} data")
+    if dataset.kind == "vector":
+        return Preparation(IDENTITY_VIEW)
+    with keyed(f"{owner}.model"):
+        encoding = encoder_for(
+            expand_data(model),
+            options=_expand_options(options),
+            max_length=config.text.max_length,
+            padding=config.text.padding,
+        )
+    return Preparation(IDENTITY_VIEW, encoding)
+
+
+def _expand_options(options: dict[str, Any]) -> dict[str, Any]:
+    return {key: expand_data(value) if isinstance(value, str) else value for key, value in options.items()}
+
+
+def preprocessing(dataset: Dataset, preparation: Preparation) -> dict[str, Any]:
+    """A preparation as plain data, for the recipe of a cache."""
+    if dataset.kind == "image":
+        return preparation.recipe.to_dict()
+    describe = getattr(preparation.tokenize, "to_dict", dict)
+    plain: dict[str, Any] = describe()
+    return plain
+
+
+def build_student(
+    config: RunConfig, dataset: Dataset, *, directory: Path | None = None, device: torch.device | None = None
+) -> Classifier:
+    """The student at its start: a pure function of its section of the configuration and the files it names.
+
+    A probe is fitted on the training samples once and kept beside the run, so that a run that continues starts from
+    the same bits.
+    """
+    student = config.student
+    with keyed("student"):
+        model = build_model(
+            expand_data(student.model),
+            num_classes=dataset.num_classes,
+            options=_expand_options(student.options),
+            weights=None if student.weights is None else expand_data(student.weights),
+            head="random" if student.head == "probe" else student.head,
+            seed=student.seed,
+        )
+        if student.head == "probe":
+            model.replace_classifier(_probe(config, model, dataset, directory, device))
+        count = len(model.layer_sizes)
+        if any(not -count <= layer < count for layer in student.layers):
+            raise InputError(f"layers: expected layers below {count}, found {list(student.layers)}")
+    return model
+
+
+def _probe(
+    config: RunConfig, model: Classifier, dataset: Dataset, directory: Path | None, device: torch.device | None
+) -> nn.Linear:
+    path = _probe_path(config.student, directory)
+    if path is not None and path.exists():
+        probe = nn.Linear(model.feature_size, dataset.num_classes)
+        load_weights(probe, path)
+        return probe
+    preparation, device = student_preparation(config, dataset), device or torch.device("cpu")
+    batches = PlainBatches(dataset, preparation, batch_size=config.evaluation.batch_size)
+    inputs = (to_device(batch.inputs, device) for batch in load_batches(batches, workers=config.workers))
+    features = extract_features(model.to(device), inputs)
+    model.cpu()
+    probe = fit_probe(features, torch.from_numpy(dataset.labels), dataset.num_classes, C=config.student.probe_c)
+    if path is not None:
+        save_weights(probe, path)
+    return probe
+
+
+def _probe_path(student: StudentConfig, directory: Path | None) -> Path | None:
+    if student.probe_file is not None:
+        return Path(expand_data(student.probe_file))
+    return None if directory is None else directory / "probe.safetensors"
+
+
+def save_weights(module: nn.Module, path: Path) -> None:
+    """Publish the state dict of a module as a safetensors file."""
+    from safetensors.torch import save
+
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in module.state_dict().items()}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with publish(path) as file:
+            file.write(save(tensors))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def class_map(config: RunConfig, dataset: Dataset) -> ClassMap | None:
+    """From the teacher's classes to those of the data; None where they are the same."""
+    teacher = config.teacher
+    if teacher is None or (teacher.class_names is None and not teacher.rename):
+        return None
+    with keyed("teacher.class_names"):
+        if teacher.class_names is None:
+            raise InputError("expected the file of the teacher's classes, because rename speaks of them")
+        names = [line for line in read_lines(expand_data(teacher.class_names)) if line]
+        return ClassMap.from_names(names, dataset.class_names, teacher.rename)
+
+
+def build_teacher(config: RunConfig, dataset: Dataset) -> Classifier:
+    """The teacher in evaluation mode, its parameters frozen."""
+    teacher = config.teacher
+    if teacher is None or teacher.model is None:
+        raise ConfigError("teacher.model: missing, and there is nothing to compute its answers with")
+    mapping = class_map(config, dataset)
+    with keyed("teacher"):
+        model = build_model(
+            expand_data(teacher.model),
+            num_classes=len(mapping.teacher_names) if mapping else dataset.num_classes,
+            options=_expand_options(teacher.options),
+            weights=None if teacher.weights is None else expand_data(teacher.weights),
+            head=teacher.head,
+            seed=teacher.seed,
+        )
+        count = len(model.layer_sizes)
+        if any(not -count <= layer < count for layer in teacher.layers):
+            raise InputError(f"layers: expected layers below {count}, found {list(teacher.layers)}")
+    return freeze(model)
+
+
+def freeze(model: Classifier) -> Classifier:
+    """A model that neither learns nor changes its statistics."""
+    return model.eval().requires_grad_(False)
+
+
+def layer_tensor(layer: int) -> str:
+    """How a cache calls the pooled features of a layer."""
+    return f"layer_{layer}"
+
+
+def teacher_recipe(config: RunConfig, dataset: Dataset, model: Classifier) -> CacheRecipe:
+    """What decides the values of the teacher's cache."""
+    assert config.teacher is not None
+    mapping = class_map(config, dataset)
+    return CacheRecipe(
+        model_fingerprint=weights_fingerprint(model),
+        dataset_fingerprint=dataset.fingerprint,
+        preprocessing=preprocessing(dataset, teacher_preparation(config, dataset)),
+        class_map=mapping.to_dict() if mapping else None,
+        num_classes=dataset.num_classes,
+        dtype=config.teacher.cache_dtype,
+        tensors={layer_tensor(layer): model.layer_sizes[layer] for layer in config.teacher.layers},
+    )
+
+
+def initial_recipe(config: RunConfig, dataset: Dataset, model: Classifier) -> CacheRecipe:
+    """What decides the values of the cache of the student at its start."""
+    return CacheRecipe(
+        model_fingerprint=weights_fingerprint(model),
+        dataset_fingerprint=dataset.fingerprint,
+        preprocessing=preprocessing(dataset, student_preparation(config, dataset)),
+        class_map=None,
+        num_classes=dataset.num_classes,
+        dtype=config.initial.cache_dtype,
+    )
+
+
+def cache_rows(dataset: Dataset, preparation: Preparation) -> CacheRows:
+    """Every sample in every view."""
+    return CacheRows.of_views(
+        dataset.ids, preparation.num_views, lambda positions, views: preparation.inputs(dataset, positions, views)
+    )
+
+
+def to_device(inputs: ModelInputs, device: torch.device) -> ModelInputs:
+    """Inputs where the network is."""
+    if isinstance(inputs, dict):
+        return {name: value.to(device, non_blocking=True) for name, value in inputs.items()}
+    return inputs.to(device, non_blocking=True)
+
+
+def split_inputs(inputs: ModelInputs, bounds: list[int]) -> Iterator[ModelInputs]:
+    """Inputs cut at the bounds, the first of which is 0 and the last their length."""
+    for start, stop in pairwise(bounds):
+        if isinstance(inputs, dict):
+            yield {name: value[start:stop] for name, value in inputs.items()}
+        else:
+            yield inputs[start:stop]

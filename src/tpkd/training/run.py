@@ -1,0 +1,200 @@
+"""A run before its first step: everything that the loop uses, put together once."""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from tpkd.config import ConfigError, RunConfig, keyed
+from tpkd.data import Dataset, ModelInputs, Preparation, SampleBatch, TrainingBatches
+from tpkd.files import extra
+from tpkd.models import Classifier
+from tpkd.objectives import Objective, create, describe
+from tpkd.training import materials
+from tpkd.training.frozen import FrozenModel, open_initial, open_teacher
+from tpkd.training.monitor import MIN_CLASSES
+from tpkd.training.optimizer import build_optimizer
+
+_PRECISION = {"fp32": "no", "fp16": "fp16", "bf16": "bf16"}
+
+
+class TrainingModule(nn.Module):
+    """All that learns, as the one module that is wrapped and called: the student, and the objective's own networks."""
+
+    def __init__(self, student: Classifier, own: dict[str, nn.Module]) -> None:
+        """The objective calls its own networks itself; they stand here to be moved, synchronised and optimised."""
+        super().__init__()
+        self.student = student
+        self.own = nn.ModuleDict(own)
+
+    def forward(self, inputs: ModelInputs, layers: tuple[int, ...]) -> dict[str, Any]:
+        """Logits, penultimate features and layer features of the student."""
+        output = self.student.outputs(inputs, layers)
+        return {"logits": output.logits, "features": output.features, "layer_features": output.layer_features}
+
+
+@dataclass
+class Run:
+    """What the loop works with."""
+
+    config: RunConfig
+    accelerator: Any
+    dataset: Dataset
+    test_dataset: Dataset
+    preparation: Preparation
+    batches: TrainingBatches
+    student: Classifier
+    """The bare network, for evaluation and files; steps call the wrapped `module`."""
+    module: nn.Module
+    objective: Objective
+    optimizer: torch.optim.Optimizer
+    teacher: FrozenModel | None
+    initial: FrozenModel | None
+
+    @property
+    def can_look(self) -> bool:
+        """Whether there is a teacher to look at a batch with, and a relation among incorrect classes to look at."""
+        return self.teacher is not None and self.dataset.num_classes >= MIN_CLASSES
+
+    @property
+    def num_steps(self) -> int:
+        """Optimiser steps of the whole run."""
+        return len(self.batches)
+
+    def samples_after(self, step: int) -> int:
+        """How many samples the run has seen after a step, counted from 1."""
+        return min(step * self.config.batch_size, self.batches.num_samples)
+
+    def epochs_ended(self, step: int) -> range:
+        """The epochs whose last sample a step has seen."""
+        before, after = (self.samples_after(count) // len(self.dataset) for count in (step - 1, step))
+        return range(before + 1, after + 1)
+
+    def epoch_of(self, step: int) -> int:
+        """The epoch of a step: that of its first sample, so that it is one number for the whole batch."""
+        return self.samples_after(step - 1) // len(self.dataset) + 1
+
+    def micro_batches(self, step: int, samples: SampleBatch) -> Iterator[SampleBatch]:
+        """This process's share of a step in pieces, as many as every other process has."""
+        size = self.samples_after(step) - self.samples_after(step - 1)
+        bounds = _bounds(len(samples), self._pieces(size))
+        inputs = materials.split_inputs(materials.to_device(samples.inputs, self.accelerator.device), bounds)
+        for start, stop, piece in zip(bounds[:-1], bounds[1:], inputs, strict=True):
+            labels = samples.labels[start:stop].to(self.accelerator.device)
+            keys = (samples.sample_ids[start:stop], samples.view_ids[start:stop], samples.epochs[start:stop])
+            yield SampleBatch(piece, labels, *keys)
+
+    def _pieces(self, size: int) -> int:
+        largest_share: int = -(-size // self.accelerator.num_processes)
+        return -(-largest_share // (self.config.micro_batch_size or largest_share))
+
+    def check_shares(self) -> None:
+        """Refuse a batch that leaves a process or a micro-batch without a sample: the others would wait for it."""
+        for step in (1, self.num_steps):
+            size = self.samples_after(step) - self.samples_after(step - 1)
+            if size // self.accelerator.num_processes < self._pieces(size):
+                shared = f"{self.accelerator.num_processes} processes in {self._pieces(size)} micro-batches each"
+                raise ConfigError(f"batch_size: step {step} has {size} samples, too few for {shared}")
+
+
+def _bounds(length: int, pieces: int) -> list[int]:
+    return [length * piece // pieces for piece in range(pieces + 1)]
+
+
+def start_accelerator(config: RunConfig) -> Any:
+    """The devices and processes of this run.
+
+    Accumulation stays 1 there: the loop accumulates exactly, by the count of valid labels of the whole batch.
+    """
+    with extra("train"):
+        from accelerate import Accelerator
+        from accelerate.state import AcceleratorState
+        from accelerate.utils import set_seed
+    AcceleratorState._reset_state()  # an earlier run of this process may have had another precision
+    with keyed("precision"):
+        accelerator = Accelerator(
+            mixed_precision=_PRECISION[config.precision], cpu=config.device == "cpu", gradient_accumulation_steps=1
+        )
+    torch.set_float32_matmul_precision("high" if config.tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = config.tf32
+    set_seed(config.seed, device_specific=True)
+    return accelerator
+
+
+def assemble(config: RunConfig, accelerator: Any, directory: Path) -> Run:
+    """Build everything a configuration names and check that it fits together, before anything is computed.
+
+    Raises:
+        InputError: names the key, file, class or field that does not fit.
+    """
+    device = accelerator.device
+    dataset, test_dataset = materials.load_data(config, "train"), materials.load_data(config, "test")
+    if dataset.class_names != test_dataset.class_names:
+        raise ConfigError(f"data: the test split of {dataset.name} has other classes than the training split")
+    preparation = materials.student_preparation(config, dataset)
+    with accelerator.main_process_first():  # the first one fits and publishes a probe, the others read it
+        student = materials.build_student(config, dataset, directory=directory, device=device)
+    teacher = open_teacher(config, dataset, preparation, device)
+    objective = build_objective(config, student, teacher)
+    initial = None
+    if "initial_logits" in objective.needs:
+        initial = open_initial(config, dataset, preparation, copy.deepcopy(student), device)
+    module = TrainingModule(student, objective.modules())
+    module.train()
+    optimizer = build_optimizer(config.optimizer, module.to(device))
+    wrapped, optimizer = accelerator.prepare(module, optimizer)
+    batches = TrainingBatches(
+        dataset,
+        preparation,
+        seed=config.seed,
+        batch_size=config.batch_size,
+        num_samples=config.epochs * len(dataset),
+        process=accelerator.process_index,
+        num_processes=accelerator.num_processes,
+    )
+    run = Run(
+        config=config,
+        accelerator=accelerator,
+        dataset=dataset,
+        test_dataset=test_dataset,
+        preparation=preparation,
+        batches=batches,
+        student=student,
+        module=wrapped,
+        objective=objective,
+        optimizer=optimizer,
+        teacher=teacher,
+        initial=initial,
+    )
+    run.check_shares()
+    return run
+
+
+def build_objective(config: RunConfig, student: Classifier, teacher: FrozenModel | None) -> Objective:
+    """The configured objective with its own networks built, drawn by the run's seed.
+
+    Raises:
+        ConfigError: an unknown name or setting, or a need that nothing in the configuration meets.
+    """
+    chosen = config.objective
+    defaults = {method.name: method.defaults for method in describe()}.get(chosen.name, {})
+    layers = student.layer_sizes
+    student_layers = tuple(layers[layer] for layer in config.student.layers)
+    sizes: dict[str, Any] = {"feature_size": student.feature_size, "num_classes": student.num_classes}
+    if teacher is not None and student_layers:
+        sizes["layer_sizes"] = tuple(zip(student_layers, teacher.layer_sizes, strict=True))
+    known = {name: size for name, size in sizes.items() if name in defaults}
+    with keyed("objective"), torch.random.fork_rng(devices=()):
+        torch.manual_seed(config.seed)
+        objective = create(chosen.name, **(known | chosen.settings))
+    if "teacher_logits" in objective.needs and teacher is None:
+        raise ConfigError(f"teacher: missing, and objective {chosen.name!r} learns from one")
+    if "layer_features" in objective.needs and not student_layers:
+        raise ConfigError(f"student.layers: missing, and objective {chosen.name!r} compares layers")
+    if "features" in objective.needs and not student.has_linear_head:
+        raise ConfigError(f"student.model: objective {chosen.name!r} needs one linear head on the features")
+    return objective

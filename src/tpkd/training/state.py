@@ -1,0 +1,126 @@
+"""The state of a run between two steps, to and from a checkpoint."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from tpkd.files import InputError
+from tpkd.training.checkpoint import Checkpoint
+from tpkd.training.log import Averages
+from tpkd.training.randomness import random_state, restore_random_state
+from tpkd.training.run import Run
+
+
+@dataclass
+class Progress:
+    """How far a run is, beside its networks and generators."""
+
+    step: int = 0
+    """Steps taken; the data cursor is this times the batch size."""
+    skipped_steps: int = 0
+    seconds: float = 0.0
+    metrics_bytes: int = 0
+    recent: Averages = field(default_factory=Averages)
+    """Since the last line of the log."""
+    epoch: Averages = field(default_factory=Averages)
+    """Since the last epoch ended."""
+
+
+def capture(run: Run, progress: Progress) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+    """Everything that decides how the run goes on, as named tensors and plain values; called by every process."""
+    from accelerate.utils import gather_object
+
+    optimizer_tensors, optimizer_values = _split_optimizer(run.optimizer.state_dict())
+    objective = run.objective.state_dict()
+    scaler = run.accelerator.scaler
+    generators = {
+        f"{process}.{name}": value
+        for process, state in enumerate(gather_object([random_state()]))
+        for name, value in state.items()
+    }
+    groups = {
+        "model": run.student.state_dict(),
+        "optimizer": optimizer_tensors,
+        "objective": {name: value for name, value in objective.items() if isinstance(value, Tensor)},
+        "random": generators,
+    }
+    values = {
+        "skipped_steps": progress.skipped_steps,
+        "seconds": progress.seconds,
+        "metrics_bytes": progress.metrics_bytes,
+        "recent": progress.recent.state,
+        "epoch": progress.epoch.state,
+        "optimizer": optimizer_values,
+        "objective": {name: value for name, value in objective.items() if not isinstance(value, Tensor)},
+        "scaler": None if scaler is None else scaler.state_dict(),
+        **_bindings(run),
+    }
+    return groups, values
+
+
+def restore(run: Run, checkpoint: Checkpoint) -> Progress:
+    """Put a run back to where a checkpoint found it.
+
+    Raises:
+        InputError: the checkpoint belongs to other data, another teacher, start or number of processes.
+    """
+    groups, values = checkpoint.groups, checkpoint.values
+    for name, expected in _bindings(run).items():
+        if values.get(name) != expected:
+            found = values.get(name)
+            raise InputError(f"checkpoint of step {checkpoint.step}: {name}: expected {expected!r}, found {found!r}")
+    try:
+        run.student.load_state_dict(groups["model"])
+        run.optimizer.load_state_dict(_join_optimizer(groups["optimizer"], values["optimizer"]))
+        run.objective.load_state_dict({**groups["objective"], **values["objective"]})
+        if run.accelerator.scaler is not None:
+            run.accelerator.scaler.load_state_dict(values["scaler"])
+        prefix = f"{run.accelerator.process_index}."
+        own = {name.removeprefix(prefix): value for name, value in groups["random"].items() if name.startswith(prefix)}
+        restore_random_state(own)
+        return Progress(
+            checkpoint.step,
+            values["skipped_steps"],
+            values["seconds"],
+            values["metrics_bytes"],
+            Averages(values["recent"]),
+            Averages(values["epoch"]),
+        )
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"checkpoint of step {checkpoint.step}: does not fit this run: {reason}") from error
+
+
+def _bindings(run: Run) -> dict[str, Any]:
+    """What a run must be made of to continue a checkpoint; networks that do not learn go by their fingerprints."""
+    return {
+        "processes": run.accelerator.num_processes,
+        "data": run.dataset.fingerprint,
+        "teacher": None if run.teacher is None else run.teacher.fingerprint,
+        "initial": None if run.initial is None else run.initial.fingerprint,
+    }
+
+
+def _split_optimizer(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    tensors, scalars = {}, {}
+    for index, entries in state["state"].items():
+        for name, value in entries.items():
+            if isinstance(value, Tensor):
+                tensors[f"{index}.{name}"] = value
+            elif value is not None:  # momentum before the first step
+                scalars[f"{index}.{name}"] = value
+    return tensors, {"scalars": scalars, "param_groups": state["param_groups"]}
+
+
+def _join_optimizer(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> dict[str, Any]:
+    state: dict[int, dict[str, Any]] = {}
+    for key, value in {**tensors, **values["scalars"]}.items():
+        index, name = key.split(".", 1)
+        state.setdefault(int(index), {})[name] = value
+    groups = [
+        {name: tuple(value) if name == "betas" else value for name, value in group.items()}
+        for group in values["param_groups"]
+    ]
+    return {"state": state, "param_groups": groups}

@@ -1,0 +1,240 @@
+"""One optimiser step of the effective batch: exact over micro-batches and processes, for every objective."""
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tpkd.data import SampleBatch
+from tpkd.objectives.base import Batch
+from tpkd.objectives.reduction import IGNORE_INDEX
+from tpkd.training.frozen import Answers
+from tpkd.training.monitor import observe
+from tpkd.training.randomness import random_state, replayed
+from tpkd.training.run import Run
+
+_NAMED_SAMPLES = 8
+
+
+class NonFiniteError(RuntimeError):
+    """A loss or gradient is NaN or infinite; the step was not taken, and the message names the samples."""
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """What a step did, over all micro-batches and processes."""
+
+    losses: dict[str, float]
+    metrics: dict[str, float]
+    """The objective's own numbers, averaged over valid samples."""
+    monitor: dict[str, float]
+    """Empty unless asked for."""
+    gradient_norm: float
+    skipped: bool
+    """Whether the scaler of mixed precision found an overflow and left the parameters alone."""
+
+    @property
+    def loss(self) -> float:
+        """The sum of the losses."""
+        return sum(self.losses.values())
+
+
+def take_step(run: Run, step: int, samples: SampleBatch, *, look: bool = False) -> StepOutcome:
+    """Move the parameters once, by the gradient of the mean over the valid samples of the whole batch.
+
+    Args:
+        run: everything the step needs.
+        step: its number, counted from 1.
+        samples: this process's share.
+        look: whether to observe the batch against the teacher.
+
+    Raises:
+        NonFiniteError: before anything moved.
+    """
+    before = random_state() if "post_step" in run.objective.needs else None
+    count = run.accelerator.reduce((samples.labels != IGNORE_INDEX).sum().to(run.accelerator.device))
+    seen = _Seen(count)
+    run.optimizer.zero_grad()
+    if "objective_gradients" in run.objective.needs:
+        _combined_gradient(run, step, samples, seen, look)
+    else:
+        _summed_gradient(run, step, samples, seen, look)
+    totals = seen.totals(run)
+    if not all(map(_is_finite, totals["loss"].values())):
+        raise NonFiniteError(f"step {step}: the loss is not finite, {seen.culprits()}; nothing was changed")
+    norm = _clip(run)
+    if not _is_finite(norm) and run.accelerator.scaler is None:
+        raise NonFiniteError(f"step {step}: the gradient is not finite, {seen.culprits()}; nothing was changed")
+    run.optimizer.step()
+    skipped = bool(run.accelerator.optimizer_step_was_skipped)
+    if before is not None and not skipped:
+        with replayed(before, run.module), torch.no_grad():
+            run.objective.after_step(_effective_batch(run, step, samples, count))
+    return StepOutcome(totals["loss"], totals["metric"], totals["monitor"], norm, skipped)
+
+
+def _summed_gradient(run: Run, step: int, samples: SampleBatch, seen: "_Seen", look: bool) -> None:
+    """The gradient of the sum of the losses, accumulated over micro-batches and averaged over processes by DDP."""
+    pieces = list(run.micro_batches(step, samples))
+    for position, piece in enumerate(pieces):
+        last = position == len(pieces) - 1
+        with nullcontext() if last else run.accelerator.no_sync(run.module):
+            batch = _forward(run, step, piece, seen.count, look)
+            losses = run.objective.losses(batch)
+            # Processes are averaged, but their losses are parts of one mean already.
+            total = sum(losses.values(), torch.zeros((), device=run.accelerator.device))
+            run.accelerator.backward((total + _touch(run)) * run.accelerator.num_processes)
+        seen.add(run, piece, batch, losses, look)
+
+
+def _touch(run: Run) -> Tensor | float:
+    """Zero times every parameter of the objective's own networks: processes wait for a gradient of each of them.
+
+    A second head that finds no valid row in its share would leave the others waiting.
+    """
+    if run.accelerator.num_processes == 1:
+        return 0.0
+    modules = run.objective.modules().values()
+    return sum((0.0 * parameter.sum() for module in modules for parameter in module.parameters()), 0.0)
+
+
+def _combined_gradient(run: Run, step: int, samples: SampleBatch, seen: "_Seen", look: bool) -> None:
+    """One gradient a loss over the whole batch, and of these the one that the objective makes of them."""
+    parameters = [parameter for parameter in run.module.parameters() if parameter.requires_grad]
+    scaler = run.accelerator.scaler
+    scale = scaler.get_scale() if scaler is not None else 1.0
+    gradients: dict[str, Tensor] = {}
+    with run.accelerator.no_sync(run.module):
+        for piece in run.micro_batches(step, samples):
+            batch = _forward(run, step, piece, seen.count, look)
+            losses = run.objective.losses(batch)
+            for position, (name, loss) in enumerate(losses.items(), start=1):
+                # Scaled, because half-precision activations carry this gradient too.
+                parts = torch.autograd.grad(
+                    loss * scale,
+                    parameters,
+                    retain_graph=position < len(losses),
+                    allow_unused=True,
+                    materialize_grads=True,
+                )
+                flat = torch.cat([part.reshape(-1) for part in parts])
+                gradients[name] = gradients[name] + flat if name in gradients else flat
+            seen.add(run, piece, batch, losses, look)
+    whole = {name: run.accelerator.reduce(gradient) / scale for name, gradient in gradients.items()}
+    values = {name: whole[name].new_tensor(value) for name, value in seen.totals(run)["loss"].items()}
+    combined = run.objective.combine(whole, values) * scale
+    sizes = [parameter.numel() for parameter in parameters]
+    for parameter, part in zip(parameters, torch.split(combined, sizes), strict=True):
+        parameter.grad = part.view_as(parameter).to(parameter.dtype).clone()
+
+
+def _forward(run: Run, step: int, piece: SampleBatch, count: Tensor, look: bool) -> Batch:
+    needs = run.objective.needs
+    layers = run.config.student.layers if "layer_features" in needs else ()
+    output = run.module(piece.inputs, layers)
+    teacher = _answers(run, piece) if look or "teacher_logits" in needs else None
+    initial = None
+    if run.initial is not None:
+        initial = run.initial.answer(piece.inputs, piece.sample_ids, piece.view_ids).logits
+    return Batch(
+        student_logits=output["logits"],
+        labels=piece.labels,
+        teacher_logits=None if teacher is None else teacher.logits,
+        initial_logits=initial,
+        features=output["features"] if "features" in needs else None,
+        layer_features=output["layer_features"] if layers else None,
+        teacher_layer_features=teacher.layer_features if teacher is not None and layers else None,
+        epoch=run.epoch_of(step),
+        num_epochs=run.config.epochs,
+        num_items=count,
+    )
+
+
+def _answers(run: Run, piece: SampleBatch) -> Answers | None:
+    if run.teacher is None:
+        return None
+    return run.teacher.answer(piece.inputs, piece.sample_ids, piece.view_ids)
+
+
+def _effective_batch(run: Run, step: int, samples: SampleBatch, count: Tensor) -> Batch:
+    """The whole batch of all processes, evaluated without a graph."""
+    batches = [_forward(run, step, piece, count, look=False) for piece in run.micro_batches(step, samples)]
+    merged = {field.name: [getattr(batch, field.name) for batch in batches] for field in fields(Batch)}
+    return replace(batches[0], **{name: _merge(run, name, values) for name, values in merged.items()})
+
+
+def _merge(run: Run, name: str, values: list[Any]) -> Any:
+    if isinstance(values[0], tuple | list):
+        return tuple(_merge(run, name, list(layer)) for layer in zip(*values, strict=True))
+    if not isinstance(values[0], Tensor) or name == "num_items":
+        return values[0]
+    # Shares differ by a sample at most; the label of a padded row says that it is to be ignored.
+    padding = IGNORE_INDEX if name == "labels" else 0
+    whole = run.accelerator.pad_across_processes(torch.cat(values), dim=0, pad_index=padding)
+    return run.accelerator.gather(whole)
+
+
+def _clip(run: Run) -> float:
+    """The norm of the whole gradient, clipped where the configuration says so."""
+    if run.config.clip_norm is not None:
+        return float(run.accelerator.clip_grad_norm_(run.module.parameters(), run.config.clip_norm))
+    run.accelerator.unscale_gradients(run.optimizer)
+    gradients = [parameter.grad for parameter in run.module.parameters() if parameter.grad is not None]
+    return float(torch.nn.utils.get_total_norm(gradients))
+
+
+def _is_finite(value: float) -> bool:
+    return abs(value) < float("inf")
+
+
+class _Seen:
+    """Sums over the micro-batches of a step, and who was in it."""
+
+    def __init__(self, count: Tensor) -> None:
+        self.count = count
+        self._sums: dict[str, dict[str, Tensor]] = {"loss": {}, "metric": {}, "monitor": {}}
+        self._rows: list[tuple[SampleBatch, Batch]] = []
+        self._totals: dict[str, dict[str, float]] | None = None
+
+    def add(self, run: Run, piece: SampleBatch, batch: Batch, losses: Mapping[str, Tensor], look: bool) -> None:
+        batch = replace(batch, student_logits=batch.student_logits.detach())
+        share = (piece.labels != IGNORE_INDEX).sum() / self.count.clamp(min=1)
+        self._add("loss", {name: loss.detach() for name, loss in losses.items()})
+        with torch.no_grad():
+            self._add("metric", {name: value.to(share) * share for name, value in run.objective.metrics(batch).items()})
+        if look and batch.teacher_logits is not None:
+            labels = torch.where(_finite_rows(batch), piece.labels, IGNORE_INDEX)
+            found = observe(batch.student_logits, batch.teacher_logits, labels)
+            self._add("monitor", {name: value * share for name, value in found.items()})
+        self._rows.append((piece, batch))
+
+    def _add(self, kind: str, values: Mapping[str, Tensor]) -> None:
+        for name, value in values.items():
+            self._sums[kind][name] = self._sums[kind].get(name, 0.0) + value
+
+    def totals(self, run: Run) -> dict[str, dict[str, float]]:
+        """Every sum over all processes, by kind and name; one exchange."""
+        if self._totals is None:
+            keys = [(kind, name) for kind, values in self._sums.items() for name in values]
+            stacked = torch.cat([self._sums[kind][name].reshape(1) for kind, name in keys])
+            numbers = run.accelerator.reduce(stacked).tolist()
+            self._totals = {kind: {} for kind in self._sums}
+            for (kind, name), number in zip(keys, numbers, strict=True):
+                self._totals[kind][name] = number
+        return self._totals
+
+    def culprits(self) -> str:
+        """The samples whose logits are not finite, or all of this process where none stands out."""
+        chosen = torch.cat([piece.sample_ids[~_finite_rows(batch).cpu()] for piece, batch in self._rows]).tolist()
+        problem = "logits are not finite for" if chosen else "the batch holds"
+        chosen = chosen or torch.cat([piece.sample_ids for piece, _ in self._rows]).tolist()
+        more = f" and {len(chosen) - _NAMED_SAMPLES} more" if len(chosen) > _NAMED_SAMPLES else ""
+        return f"{problem} samples {', '.join(map(str, chosen[:_NAMED_SAMPLES]))}{more}"
+
+
+def _finite_rows(batch: Batch) -> Tensor:
+    finite = batch.student_logits.isfinite().all(-1)
+    return finite if batch.teacher_logits is None else finite & batch.teacher_logits.isfinite().all(-1)
