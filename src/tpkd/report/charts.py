@@ -14,7 +14,7 @@ STYLE: Any = {
     "svg.fonttype": "none",
     "text.parse_math": False,  # names of files and classes are not formulas
     "font.family": "sans-serif",
-    "font.size": 9.5,
+    "font.size": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.edgecolor": GREY,
@@ -43,7 +43,7 @@ class Chart:
 
 
 def draw(
-    name: str, title: str, description: str, paint: Callable[[Any], None], *, size: tuple[float, float] = (4.8, 3.1)
+    name: str, title: str, description: str, paint: Callable[[Any], None], *, size: tuple[float, float] = (4.5, 3.0)
 ) -> Chart:
     """A chart from a function that paints on matplotlib axes.
 
@@ -82,7 +82,7 @@ def bars_between(axes: Any, edges: Sequence[str], series: Mapping[str, Sequence[
         left = [index + 0.07 + number * width for index in range(len(heights))]
         axes.bar(left, heights, width=width, align="edge", color=color, label=label)
     axes.set_xticks(range(len(edges)), edges)
-    axes.tick_params(axis="x", labelsize=8.5)
+    axes.tick_params(axis="x", labelsize=8)
     axes.margins(x=0.01)
 
 

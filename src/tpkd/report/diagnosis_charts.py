@@ -85,7 +85,7 @@ def histogram_chart(name: str, quantity: str, histogram: Histogram, student: Stu
         axes.annotate(f"mean {nats(mean)}", (mean, 1), xytext=(0, 3), ha="center", color=RUST, fontsize=9, **place)
         axes.set_xlim(0, end)
         percent_axis(axes)
-        axes.set_xlabel(f"{quantity} (nats)" + (f"; palest bar: {left[-1]:g} and above" if beyond else ""))
+        axes.set_xlabel(f"{quantity} (nats)" + (f"; pale: {left[-1]:g} and above" if beyond else ""))
         axes.set_ylabel("examples")
 
     return draw(
@@ -184,7 +184,7 @@ def trend_charts(record: DiagnosisRecord) -> tuple[Chart, ...]:
 
         write = share if unit == "share" else nats
         ends = "; ".join(f"{label}: {write(values[0])} to {write(values[-1])}" for label, values in series.items())
-        return draw(f"trend-{name}", title, f"From the first student to the last. {ends}.", paint, size=(4.8, 2.6))
+        return draw(f"trend-{name}", title, f"From the first student to the last. {ends}.", paint, size=(4.5, 2.6))
 
     return (
         chart("blocked", "Blocked share", shares, "share"),

@@ -1,5 +1,7 @@
 """What a diagnosis means, in plain words: it describes outputs and promises nothing."""
 
+from collections.abc import Mapping
+
 from tpkd.records import DiagnosisRecord, FrontierCurve, StudentDiagnosis
 from tpkd.report.numbers import count, nats, share
 
@@ -47,10 +49,12 @@ def _blocked_sentence(student: StudentDiagnosis) -> str:
 
 
 def _left_sentence(student: StudentDiagnosis) -> str:
-    place, means = ("there", student.blocked) if student.blocked_examples else ("over all examples", student.all)
+    means: Mapping[str, float | None] = student.blocked if student.blocked_examples else student.all
+    left = f"{nats(means['conditional_loss'])} nats of conditional knowledge are left"
+    where = f"{left} there in the mean" if student.blocked_examples else f"Over all examples, {left} in the mean"
     return (
-        f"{nats(means['conditional_loss'])} nats of conditional knowledge are left {place} in the mean; exact transfer "
-        f"would cost {nats(means['transfer_cost'])} nats of log-odds in the mean, and give back nothing."
+        f"{where}; exact transfer would cost {nats(means['transfer_cost'])} nats of log-odds in the mean, and give "
+        "back nothing."
     )
 
 
