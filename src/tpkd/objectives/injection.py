@@ -81,7 +81,7 @@ class _Inject(torch.autograd.Function):
         return None, None, *gradients
 
 
-def scale_rows(gradient: Float[Tensor, "rows ..."], weight: Float[Tensor, "*rows"]) -> None:
+def scale_rows(gradient: Float[Tensor, "..."], weight: Float[Tensor, "*rows"]) -> None:
     """Multiply in place by one number, or by one for each row, without widening half precision as a whole.
 
     Example:
