@@ -26,20 +26,32 @@ from tpkd.config.schema import (
     ViewsConfig,
     WarmupLinearSchedule,
 )
+from tpkd.config.study import (
+    BlockingConfig,
+    CertificatesConfig,
+    ContinuationConfig,
+    ExactHeadConfig,
+    StudyConfig,
+)
 
 __all__ = [
     "DATA_PLACEHOLDER",
     "AdamWeightDecayConfig",
+    "BlockingConfig",
+    "CertificatesConfig",
     "CheckpointConfig",
     "ConfigError",
     "ConstantSchedule",
+    "ContinuationConfig",
     "DataConfig",
     "EvaluationConfig",
+    "ExactHeadConfig",
     "InitialConfig",
     "ObjectiveConfig",
     "RunConfig",
     "SGDConfig",
     "StudentConfig",
+    "StudyConfig",
     "TeacherConfig",
     "TextConfig",
     "ViewsConfig",

@@ -105,8 +105,10 @@ def resolve_config(data: dict[str, Any], overrides: Sequence[str] = (), *, sourc
     chosen = config.methods.get(config.objective.name)
     if not chosen:
         return config
-    # Only now is the objective known; the overrides come once more, because they have the last word.
-    for key, value in (*chosen.items(), *pairs):
+    # Only now is the objective known. The overrides come once more, because they have the last word; a bare name has
+    # been heard already, and would wipe out the settings.
+    again = [(key, value) for key, value in pairs if key != "objective" or isinstance(value, dict)]
+    for key, value in (*chosen.items(), *again):
         _set(plain, key, value)
     return _validate(plain, f"{source}: methods.{config.objective.name}")
 

@@ -2,11 +2,14 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import BaseModel, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+
+from tpkd.config.section import SECTION
+from tpkd.config.study import StudyConfig
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+    model_config = SECTION
 
 
 class DataConfig(_Section):
@@ -193,6 +196,7 @@ class RunConfig(_Section):
     monitor_every: Annotated[int, Field(ge=0)] = 50
     """Steps between looks at how far the teacher is blocked on the batch; 0: never."""
     tensorboard: bool = True
+    study: StudyConfig = StudyConfig()
     methods: dict[str, dict[str, Any]] = {}
     """Overrides (dotted key -> value) that hold only for one objective, by its name."""
 

@@ -1,0 +1,78 @@
+"""The section `study`: how large the mechanism studies are. Defaults are the paper's; small data scale them down."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+
+from tpkd.config.section import SECTION
+
+
+class _Section(BaseModel):
+    model_config = SECTION
+
+
+class BlockingConfig(_Section):
+    """`tpkd study blocking`: every view of fixed samples, at every state."""
+
+    states: tuple[PositiveInt, ...] = ()
+    """Epochs of snapshots; left out, all of them."""
+    samples: PositiveInt = 2000
+    splits: tuple[Literal["train", "test"], ...] = ("train", "test")
+    """Which samples: not stated in the paper."""
+
+
+class ExactHeadConfig(_Section):
+    """`tpkd study exact-head`: steps of the classifier alone, on frozen features."""
+
+    states: tuple[PositiveInt, ...] = ()
+    """Epochs of snapshots; left out, the first and the last."""
+    batches: PositiveInt = 32
+    batch_size: PositiveInt = 64
+    step_size: Annotated[float, Field(gt=0, le=0.8)] = 0.01
+    """Of the output; up to 4/5, where the descent of the joint potential is stated."""
+
+
+class CertificatesConfig(_Section):
+    """`tpkd study certificates`: restricted spectra and pairs of ordinary training iterations."""
+
+    states: tuple[PositiveInt, ...] = ()
+    """Epochs of snapshots; left out, the first and the last."""
+    batches: PositiveInt = 16
+    batch_size: PositiveInt = 64
+    microbatch: PositiveInt = 8
+    """Rows of a vector-Jacobian product; the pairs keep the run's own `micro_batch_size`."""
+    rank_tolerance: Annotated[float, Field(ge=0, lt=1)] = 1e-10
+    spectral_tolerance: Annotated[float, Field(ge=0, lt=1)] = 1e-12
+
+
+class ContinuationConfig(_Section):
+    """`tpkd study continuation`: three objectives from one state, on the same samples."""
+
+    state: PositiveInt | None = None
+    """Epoch of a snapshot; left out, the last."""
+    iterations: PositiveInt = 128
+    observation: PositiveInt = 2048
+    """Samples that are looked at and never learned from."""
+    points: tuple[Annotated[int, Field(ge=0)], ...] = (0, 1, 8, 32, 64, 128)
+    """Iterations after which they are looked at; the start and the end always are."""
+
+
+class StudyConfig(_Section):
+    """The mechanism study on the snapshots of a run."""
+
+    seed: int = 0
+    """Chooses samples and their views."""
+    tolerance: NonNegativeFloat = 1e-12
+    """By how much rounding may break an inequality of the theory."""
+    learning_rate: PositiveFloat | None = None
+    """Of training iterations; left out, the base rate of the run, whatever its schedule came to."""
+    blocking: BlockingConfig = BlockingConfig()
+    exact_head: ExactHeadConfig = ExactHeadConfig()
+    certificates: CertificatesConfig = CertificatesConfig()
+    continuation: ContinuationConfig = ContinuationConfig()
+
+    @model_validator(mode="after")
+    def _every_split_once(self) -> Self:
+        if len(set(self.blocking.splits)) != len(self.blocking.splits) or not self.blocking.splits:
+            raise ValueError(f"blocking.splits: expected train, test or both, found {list(self.blocking.splits)}")
+        return self
