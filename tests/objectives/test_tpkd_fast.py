@@ -223,6 +223,23 @@ def test_reads_no_value_off_the_cpu(reduction, dtype):
     assert student.grad.shape == student.shape
 
 
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_compiled_equals_eager(reduction):
+    student, teacher, labels = all_kinds(100, 300, seed=9, dtype=torch.float32)
+    labels[::7] = -100
+    student[labels == -100] = torch.nan
+    eager_loss, eager = fast(student, teacher, labels, reduction=reduction)
+    leaf = student.clone().requires_grad_()
+    loss = torch.compile(tpkd_loss, fullgraph=True, dynamic=False)(leaf, teacher, labels, reduction=reduction)
+    loss.sum().backward()
+    torch.testing.assert_close(loss.detach(), eager_loss, rtol=2e-6, atol=1e-5)
+    assert leaf.grad is not None
+    assert_rows_close(leaf.grad, eager.double(), EXACT[torch.float32], largest_term=1.0)
+    valid = labels != -100
+    assert (leaf.grad[valid] >= leaf.grad[valid].gather(-1, labels[valid].unsqueeze(-1))).all()
+    assert (leaf.grad[~valid] == 0).all()
+
+
 def test_no_gradient_wanted_is_the_value_alone():
     student, teacher, labels = make_pairs("random", 20, 30, seed=8)
     with torch.no_grad():

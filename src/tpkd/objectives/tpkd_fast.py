@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from tpkd.geometry.inputs import can_read_values, check_labels, check_logits, check_same_shape, computation_dtype
-from tpkd.objectives.injection import inject_direction
+from tpkd.objectives.injection import inject_direction, inject_gradients
 from tpkd.objectives.reduction import Rows, check_reduction, rowwise_loss
 
 _LOG2_E = math.log2(math.e)
@@ -35,7 +35,9 @@ _SORTED = 256
 """Classes up to which sorting all of them is cheaper than stepping."""
 _GROUP = 64
 """Neighbouring classes that share one minimum where there are more."""
-_TRACED_STEPS = 12
+_TRACED_GUESSES = (0.5, 0.625, 0.75, 0.875)
+"""Where no value may be read: shares of the least u, between which and the least u itself the root lies."""
+_TRACED_STEPS = 6
 """Newton steps where no value may be read; each divides (distance to the root) * (active classes) by 4 or more."""
 
 
@@ -84,11 +86,11 @@ def fast_tpkd_loss(
     if isinstance(count, int) and reduction != "none" and z.dtype != torch.float16:
         values, direction = values_and_direction(z.detach(), zt, y, valid, beta, 1 / count, wants_gradient)
         total = values.sum().mul_(1 / count)
-        return total if direction is None else inject_direction(z, direction, total)
+        return total if direction is None else inject_gradients((z,), (direction,), total)
     values, direction = values_and_direction(z.detach(), zt, y, valid, beta, 1.0, wants_gradient)
     losses = values.squeeze(-1)
     if direction is not None:
-        losses = inject_direction(z, direction, losses)
+        losses = inject_gradients((z,), (direction,), losses)
     return losses.reshape(labels.shape) if reduction == "none" else losses.sum() / count
 
 
@@ -165,25 +167,22 @@ def values_and_direction(
     dtype = computation_dtype(student, teacher)
     direction = None
     if wants_gradient:
-        direction = student if overwrite else torch.empty(student.shape, dtype=student.dtype, device=student.device)
+        direction = student if overwrite else torch.empty_like(student)
     # The gradient is itself working memory where it has the dtype to compute in.
     in_place = direction is not None and direction.dtype == dtype
     row_bytes = num_classes * dtype.itemsize * (2.5 if in_place else 3.5)
     rows = max(1, min(num_rows, int(_SCRATCH_BYTES / row_bytes)))
     if not in_place and student.numel() >= _WORTH_SPLITTING:
         rows = min(rows, -(-2 * num_rows // 3))  # three buffers of twice the width would be more than KD holds
-    scratch = torch.empty((2 if in_place else 3, rows, num_classes), dtype=dtype, device=student.device)
+    scratch = student.new_empty((2 if in_place else 3, rows, num_classes), dtype=dtype)
     if rows == num_rows:
-        spare = direction if in_place and direction is not None else scratch[2]
-        values = _block(student, teacher, labels, scratch[:2], spare, direction, beta, weight)
+        values = _block(student, teacher, labels, scratch, direction, beta, weight)
     else:
         values = scratch.new_empty(num_rows, 1)
         for start in range(0, num_rows, rows):
             block = slice(start, min(start + rows, num_rows))
-            part = None if direction is None else direction[block]
-            memory = scratch[:, : block.stop - start]
-            spare = part if in_place and part is not None else memory[2]
-            values[block] = _block(student[block], teacher[block], labels[block], memory[:2], spare, part, beta, weight)
+            memory, part = scratch[:, : block.stop - start], None if direction is None else direction[block]
+            values[block] = _block(student[block], teacher[block], labels[block], memory, part, beta, weight)
     if valid is not None:
         ignored = ~valid.unsqueeze(-1)
         values.masked_fill_(ignored, 0.0)
@@ -196,20 +195,20 @@ def _block(
     student: Tensor,
     teacher: Tensor,
     labels: Tensor,
-    logits: Tensor,
-    spare: Tensor,
+    memory: Tensor,
     target: Tensor | None,
     beta: float,
     weight: float,
 ) -> Float[Tensor, "rows 1"]:
     """The losses of some rows; their weighted direction is written into `target`, all else happens in place.
 
-    `logits` is memory for the pair (student, teacher), `spare` for one of the two. The latter may be `target`, and
-    `target` may be `student`.
+    `memory` has room for student, teacher and, where `target` cannot serve, one more; `target` may be `student` itself.
     """
     y = labels.unsqueeze(-1)
     label_logit = student.gather(-1, y)
-    r, q = logits.unbind()
+    r, q, *more = memory.unbind()
+    logits, spare = (memory[:2], more[0]) if more else (memory, target)
+    assert spare is not None
     r.copy_(student)
     q.copy_(teacher)
     # The label gets the lowest finite number: its exponential is exactly 0, and the log-ratio below stays finite.
@@ -264,8 +263,12 @@ def _safe_threshold(u: Float[Tensor, "rows K"], spare: Float[Tensor, "rows K"]) 
 def _least_bound(values: Float[Tensor, "rows M"]) -> Float[Tensor, "rows 1"]:
     """The least of the upper bounds that these entries give, which are sorted in place; the root if they are all."""
     values.numpy().sort(axis=-1)  # vectorised, and some ten times faster than torch's
-    counts = torch.arange(2, values.shape[-1] + 2, dtype=values.dtype)
-    return values.cumsum_(-1).div_(counts).amin(-1, keepdim=True)
+    return values.cumsum_(-1).div_(_counts(values.shape[-1], values.dtype)).amin(-1, keepdim=True)
+
+
+@functools.cache
+def _counts(number: int, dtype: torch.dtype) -> Tensor:
+    return torch.arange(2, number + 2, dtype=dtype)
 
 
 def _descend(u: Float[Tensor, "rows M"], upper: Float[Tensor, "rows 1"], spare: Tensor) -> Float[Tensor, "rows 1"]:
@@ -282,23 +285,33 @@ def _descend(u: Float[Tensor, "rows M"], upper: Float[Tensor, "rows 1"], spare: 
 
 
 def _traced_threshold(u: Float[Tensor, "rows K"]) -> Float[Tensor, "rows 1"]:
-    upper = u.amin(-1, keepdim=True) / 2
+    """A fixed number of steps from the best bound that a few guesses between minimum / 2 and minimum give."""
+    least = u.amin(-1, keepdim=True)
+    bounds = [_next_bound(u, least * guess) for guess in _TRACED_GUESSES]
+    upper = functools.reduce(torch.minimum, bounds)
     for _ in range(_TRACED_STEPS):
-        active = u < upper
-        lower = torch.where(active, u, 0.0).sum(-1, keepdim=True) / (active.sum(-1, keepdim=True) + 1)
-        upper = torch.minimum(lower, upper)
+        upper = torch.minimum(_next_bound(u, upper), upper)
     return upper
+
+
+def _next_bound(u: Float[Tensor, "rows K"], guess: Float[Tensor, "rows 1"]) -> Float[Tensor, "rows 1"]:
+    active = u < guess
+    return torch.where(active, u, 0.0).sum(-1, keepdim=True) / (active.sum(-1, keepdim=True) + 1)
 
 
 def _traced_loss(rows: Rows, *, beta: float) -> Float[Tensor, "rows"]:
     """The same loss as plain tensor code, for a compiler to fuse."""
     z, (zt,), y = rows.student.detach(), rows.others, rows.labels.unsqueeze(-1)
     is_label = torch.arange(z.shape[-1], device=z.device) == y
-    log_r, log_q = (logits.masked_fill(is_label, -torch.inf).log_softmax(-1) for logits in (z, zt))
-    r, q = log_r.exp(), log_q.exp()
-    conditional = torch.where(is_label, 0.0, q * (log_q - log_r)).sum(-1).clamp_min(0.0)
-    lag = z.masked_fill(is_label, -torch.inf).logsumexp(-1, keepdim=True) - z.gather(-1, y)
-    values = softplus(lag, threshold=40.0).squeeze(-1) + beta * conditional
+    masked = [torch.where(is_label, -torch.inf, logits) for logits in (z, zt)]
+    largest_r, largest_q = (logits.amax(-1, keepdim=True) for logits in masked)
+    exp_r, exp_q = (masked[0] - largest_r).exp(), (masked[1] - largest_q).exp()
+    sum_r, sum_q = exp_r.sum(-1, keepdim=True), exp_q.sum(-1, keepdim=True)
+    r, q = exp_r / sum_r, exp_q / sum_q
+    log_ratio = (zt - largest_q) - (z - largest_r)
+    conditional = ((q * log_ratio).sum(-1, keepdim=True) + sum_r.log() - sum_q.log()).clamp_min(0.0)
+    lag = (largest_r - z.gather(-1, y)) + sum_r.log()
+    values = (softplus(lag, threshold=40.0) + beta * conditional).squeeze(-1)
     if not rows.student.requires_grad:
         return values
     u = r - q
