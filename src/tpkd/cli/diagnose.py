@@ -19,13 +19,16 @@ from tpkd.studies.diagnose_inputs import DiagnosisInputs, open_inputs
 
 def diagnose(
     students: Annotated[list[Path], typer.Argument(help="Logits of one student each, (examples, classes).")],
-    teacher: Annotated[Path, typer.Option(help="Logits of the teacher, same shape.")],
+    teacher: Annotated[Path, typer.Option(help="Logits of the teacher, same shape, or the directory of its cache.")],
     labels: Annotated[Path, typer.Option(help="Integer class labels, one an example.")],
     json: Annotated[Path | None, typer.Option(help="Write every number here.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page for people here (needs the extra `report`).")] = None,
     class_names: Annotated[Path | None, typer.Option(help="Names of the classes: one a line, or a JSON list.")] = None,
     ids: Annotated[
-        Path | None, typer.Option(help="Names of the examples: one a line, a JSON list, or an integer array.")
+        Path | None,
+        typer.Option(
+            help="Names of the examples, or sample (and view) ids of a teacher cache: lines, JSON list, array."
+        ),
     ] = None,
     log_probabilities: Annotated[
         bool,

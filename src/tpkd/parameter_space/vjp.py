@@ -77,7 +77,7 @@ class BatchJacobian:
         scaled, scale = _unit_scale(cotangents)
         return self._reduce([scaled], _flatten)[0].mul_(scale)
 
-    def grams(self, groups: Sequence[Float[Tensor, "M N K"]]) -> list[Float[Tensor, "_ _"]]:
+    def grams(self, groups: Sequence[Float[Tensor, "_ N K"]]) -> list[Float[Tensor, "_ _"]]:
         """The inner products b_i^T b_j of the products of each group, in float64, without forming `products`."""
         scaled, scales = zip(*map(_unit_scale, groups), strict=True)
         return [gram * s * s.mT for gram, s in zip(self._reduce(scaled, _gram), scales, strict=True)]

@@ -163,17 +163,25 @@ def _confidence_bins(bins: ConfidenceBins) -> tuple[ConfidenceBin, ...]:
 
 
 def _frontier(sample: KeptRows) -> FrontierCurve:
+    """The mean V(B) up to where hardly anything is left: a first look finds that budget, a second one draws it."""
     costs = diagnose(sample.student, sample.teacher, sample.labels).transfer_cost
-    step = _round_step(costs.quantile(0.99).item() / FRONTIER_STEPS)
+    look = _frontier_curve(sample, costs.quantile(0.99).item())
+    ends = (budget for budget, value in zip(look.budgets, look.values, strict=True) if value <= 0.01 * look.values[0])
+    return _frontier_curve(sample, next(ends, look.budgets[-1]))
+
+
+def _frontier_curve(sample: KeptRows, largest_budget: float) -> FrontierCurve:
+    step = _round_step(largest_budget / FRONTIER_STEPS)
     budgets = [round(step * index, 12) for index in range(FRONTIER_STEPS + 1)]
     grid = torch.tensor(budgets, dtype=torch.float64).unsqueeze(-1)
     totals = torch.zeros(len(budgets), dtype=torch.float64)
     # In chunks of rows: the grid stands in front and multiplies what a chunk takes.
     rows = max(1, 2**20 // (len(budgets) * sample.student.shape[-1]))
-    for start in range(0, len(costs), rows):
+    for start in range(0, len(sample.labels), rows):
         chunk = slice(start, start + rows)
         totals += frontier(sample.student[chunk], sample.teacher[chunk], sample.labels[chunk], grid).value.sum(-1)
-    return FrontierCurve(len(costs), tuple(budgets), tuple((totals / len(costs)).tolist()))
+    count = len(sample.labels)
+    return FrontierCurve(count, tuple(budgets), tuple((totals / count).tolist()))
 
 
 def _round_step(smallest: float) -> float:

@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from tpkd.cache import open_cache
 from tpkd.files import ARRAY_SUFFIXES, ArrayFile, InputError, open_array, read_lines, reading
 
 LARGEST_LOGIT = 1e100
@@ -74,13 +76,14 @@ def open_inputs(
 
     Args:
         students: logits `(N, K)` of one student each, in the order of the trend.
-        teacher: logits `(N, K)`.
+        teacher: logits `(N, K)`, or the directory of a teacher cache.
         labels: integer classes `(N,)`.
         class_names: K names, one a line or as a JSON list; the class numbers without it.
-        ids: N names of the examples, one a line, or an integer array; the row numbers without it.
+        ids: N names of the examples, one a line, or an integer array; the row numbers without it. With a teacher cache,
+            the sample id of each row, and its view id behind it where the cache has several views.
         log_probabilities: the logits are log-probabilities, which work alike; every row is checked to sum to one.
     """
-    teacher_array = _open_logits(teacher)
+    teacher_array = _open_cached_logits(teacher, ids) if teacher.is_dir() else _open_logits(teacher)
     student_arrays = tuple(_open_logits(path) for path in students)
     for student in student_arrays:
         if student.shape != teacher_array.shape:
@@ -123,6 +126,23 @@ def _open_logits(path: Path) -> ArrayFile:
     return array
 
 
+def _open_cached_logits(directory: Path, ids: Path | None) -> ArrayFile:
+    """The cached rows of the samples that the ids name; without ids, a cache of one view in its own order."""
+    cache = open_cache(directory)
+    if ids is None:
+        return cache.array()
+    rows = []
+    for number, name in enumerate(_iterate_ids(ids)):
+        try:
+            rows.append([int(part) for part in name.replace(",", " ").split()])
+        except ValueError:
+            rows.append([])
+        if len(rows[-1]) not in (1, 2) or len(rows[-1]) != len(rows[0]):
+            raise InputError(f"{ids}: row {number}: expected a sample id, or a sample and a view id, found {name!r}")
+    keys = np.array(rows, dtype=np.int64)
+    return cache.array(keys[:, 0], keys[:, 1] if keys.shape[1] == 2 else None)
+
+
 def _open_labels(path: Path, examples: int, teacher: Path) -> ArrayFile:
     array = open_array(path, key="labels")
     if array.dtype.is_floating_point or array.dtype.is_complex or array.dtype == torch.bool:
@@ -163,12 +183,13 @@ def _iterate_ids(path: Path) -> Iterator[str]:
         yield from _read_json_names(path) if path.suffix == ".json" else read_lines(path)
         return
     array = open_array(path, key="ids")
-    if len(array.shape) != 1 or array.dtype.is_floating_point:
+    if array.shape[1:] not in ((), (2,)) or array.dtype.is_floating_point:
         raise InputError(
-            f"{path}: expected one integer id an example, found {_name(array.dtype)} of shape {array.shape}"
+            f"{path}: expected an integer id an example, or a sample and a view id, found {_name(array.dtype)} "
+            f"of shape {array.shape}"
         )
     for block in array.blocks(65536):
-        yield from (str(value) for value in block.tolist())
+        yield from (" ".join(map(str, row)) for row in block.reshape(len(block), -1).tolist())
 
 
 def _refuse_first_outlier(source: ArrayFile, logits: Tensor, start: int) -> None:
