@@ -20,7 +20,7 @@ from tpkd.records import Record
 CONFIG_NAME = "config.yaml"
 ENVIRONMENT_NAME = "environment.json"
 RESULT_NAME = "result.json"
-FREE_KEYS = ("output", "workers", "checkpoints", "tensorboard", "methods")
+FREE_KEYS = ("output", "workers", "checkpoints", "tensorboard", "methods", "study")
 """What may differ when a run continues, because it changes no number."""
 
 _LIBRARIES = ("tpkd", "torch", "numpy", "accelerate", "safetensors", "torchmetrics", "transformers", "timm")

@@ -24,6 +24,7 @@ from tpkd.training.step import StepOutcome, take_step
 
 STUDENT_NAME = "student.safetensors"
 TEST_LOGITS_NAME = "test-logits.safetensors"
+SNAPSHOTS_NAME = "snapshots"
 
 
 @dataclass(frozen=True)
@@ -130,11 +131,28 @@ def _log_step(run: Run, progress: Progress, log: RunLog, outcome: StepOutcome, r
 def _end_epoch(run: Run, progress: Progress, log: RunLog, directory: Path, epoch: int) -> None:
     log.write("epoch", progress.step, {"epoch": epoch, **progress.epoch.means(), "seconds": progress.seconds})
     progress.epoch.reset()
-    if epoch in run.config.snapshots and run.accelerator.is_main_process:
-        materials.save_weights(run.student, directory / "snapshots" / f"epoch-{epoch:03d}.safetensors")
+    if epoch in run.config.snapshots:
+        _keep_snapshot(run, progress, directory, epoch)
     every = run.config.evaluation.every
     if every and epoch % every == 0 and epoch < run.config.epochs:
         _evaluate(run, progress, log, epoch)
+
+
+def _keep_snapshot(run: Run, progress: Progress, directory: Path, epoch: int) -> None:
+    """Keep the student of an epoch, and beside it all that the run would go on from, for studies that do."""
+    groups, values = capture(run, progress)
+    if not run.accelerator.is_main_process:
+        return
+    materials.save_weights(run.student, directory / SNAPSHOTS_NAME / f"epoch-{epoch:03d}.safetensors")
+    states = snapshot_states(directory, epoch)
+    states.sweep()
+    if not states.steps():  # a run that was stopped before its next checkpoint comes here again
+        states.save(progress.step, groups, values)
+
+
+def snapshot_states(directory: Path, epoch: int) -> Checkpoints:
+    """Where a run keeps the whole state of a snapshot: the optimiser, scaler and generators included."""
+    return Checkpoints(directory / SNAPSHOTS_NAME / f"epoch-{epoch:03d}", keep=1)
 
 
 def _evaluate(run: Run, progress: Progress, log: RunLog, epoch: int) -> Evaluation:
