@@ -4,10 +4,13 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 from typer.main import get_command
 
 from tpkd.cli.main import app
 from tpkd.objectives import names
+from tpkd.studies.illustrations import draw_illustrations
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -30,9 +33,6 @@ def test_python_blocks_run_in_order(capsys):
 
 def test_the_loop_of_the_diff_runs():
     """Apply the diff: context and added lines are a program once student, teacher, loader and optimizer exist."""
-    import torch
-    from torch import nn
-
     (diff,) = blocks("diff")
     program = "\n".join(line[1:] for line in diff.splitlines() if not line.startswith("-"))
     student, teacher = nn.Linear(4, 5), nn.Linear(4, 5)
@@ -57,3 +57,14 @@ def test_named_make_targets_exist(target):
 def test_the_table_names_every_method():
     table = README.split("## Methods")[1]
     assert set(names()) <= set(re.findall(r"`([a-z-]+)`", table))
+
+
+def test_the_pictures_are_those_that_the_command_draws(tmp_path):
+    pictures = sorted((ROOT / "docs/figures").glob("*.svg"))
+    assert pictures
+    assert all(path.name in README for path in pictures)
+    draw_illustrations(tmp_path)
+    for picture in pictures:
+        assert (tmp_path / picture.name).read_bytes() == picture.read_bytes(), (
+            f"tpkd figures draws another {picture.name}"
+        )
