@@ -1,0 +1,94 @@
+import json
+
+import pytest
+
+from tpkd.files import InputError
+from tpkd.training.log import Averages, RunLog
+
+
+def open_log(directory, offset=0, step=0, **options):
+    return RunLog(directory, offset=offset, step=step, **{"tensorboard": False, "writes": True} | options)
+
+
+def lines(directory):
+    return [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_lines_are_plain_json_and_what_is_not_finite_is_null(tmp_path):
+    with open_log(tmp_path) as log:
+        log.write("train", 3, {"loss": 0.5, "gradient_norm": float("inf"), "epoch": 1})
+    assert lines(tmp_path) == [{"kind": "train", "step": 3, "loss": 0.5, "gradient_norm": None, "epoch": 1}]
+
+
+def test_a_log_that_continues_is_cut_back_to_where_it_continues(tmp_path):
+    with open_log(tmp_path) as log:
+        log.write("train", 1, {})
+        offset = log.sync()
+        log.write("train", 2, {"lost": True})
+    with open_log(tmp_path, offset, 1) as log:
+        log.write("train", 2, {})
+        after = log.sync()
+    assert [line["step"] for line in lines(tmp_path)] == [1, 2]
+    assert "lost" not in lines(tmp_path)[1]
+    assert after == (tmp_path / "metrics.jsonl").stat().st_size
+
+
+def test_a_log_that_starts_anew_forgets_what_a_killed_run_wrote(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"kind": "train"}\n{"ki')
+    with open_log(tmp_path) as log:
+        log.write("train", 1, {})
+    assert len(lines(tmp_path)) == 1
+
+
+def test_a_log_that_lost_lines_is_refused(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text("{}\n")
+    with pytest.raises(InputError, match=r"metrics\.jsonl: expected at least 100 bytes up to step 9, found 3"):
+        open_log(tmp_path, 100, 9)
+
+
+def test_a_process_that_is_not_the_first_writes_nothing(tmp_path):
+    with open_log(tmp_path, writes=False) as log:
+        log.write("train", 1, {})
+        log.note("hello")
+        assert log.sync() == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_ended_a_run_is_noted(tmp_path):
+    with pytest.raises(KeyError), open_log(tmp_path) as log:
+        raise KeyError("gone")
+    assert (tmp_path / "run.log").read_text().endswith("stopped: 'gone'\n")
+    with open_log(tmp_path) as log:
+        log.note("started")
+    assert (tmp_path / "run.log").read_text().endswith(" started\n")
+
+
+def test_numbers_reach_tensorboard_under_kind_and_name(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    with open_log(tmp_path, tensorboard=True) as log:
+        for step in (1, 2):
+            log.write("train", step, {"loss": 1.0 / step, "text": "no number"})
+    with open_log(tmp_path, step=1, tensorboard=True) as log:
+        log.write("train", 2, {"loss": 7.0})
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert events.Tags()["scalars"] == ["train/loss"]
+    assert [(event.step, event.value) for event in events.Scalars("train/loss")] == [(1, 1.0), (2, 7.0)]
+
+
+def test_averages_survive_a_checkpoint_bit_for_bit():
+    averages, other = Averages(), Averages()
+    for value in (0.1, 0.2, 0.3):
+        averages.add({"loss": value})
+        other.add({"loss": value})
+        other = Averages(json.loads(json.dumps(other.state)))
+    assert averages.means() == other.means()
+
+
+def test_averages_leave_out_what_is_not_finite():
+    averages = Averages()
+    averages.add({"norm": float("inf")})
+    averages.add({"norm": 2.0})
+    assert averages.means() == {"norm": 2.0}
+    averages.reset()
+    assert averages.means() == {}

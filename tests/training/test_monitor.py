@@ -1,0 +1,43 @@
+import pytest
+import torch
+
+from tpkd.theory import diagnose
+from tpkd.training.monitor import observe
+
+
+@pytest.fixture
+def logits():
+    generator = torch.Generator().manual_seed(3)
+    return 3 * torch.randn(2, 64, 10, generator=generator), torch.randint(10, (64,), generator=generator)
+
+
+def test_it_reports_the_means_of_a_diagnosis(logits):
+    (student, teacher), labels = logits
+    means = diagnose(student, teacher, labels).summary()
+    seen = observe(student, teacher, labels)
+    assert seen["blocked_share"].item() == pytest.approx(means["blocked_share"])
+    for name in ("conditional_loss", "compensation", "retention", "label_loss", "transfer_cost", "confidence"):
+        assert seen[name].item() == pytest.approx(means["all"][name], rel=1e-5)
+
+
+def test_ignored_rows_do_not_count_even_when_they_are_not_finite(logits):
+    (student, teacher), labels = logits
+    masked, broken = labels.clone(), student.clone()
+    masked[::2], broken[::2] = -100, torch.nan
+    seen = observe(broken, teacher, masked)
+    expected = observe(student[1::2], teacher[1::2], labels[1::2])
+    assert seen.keys() == expected.keys()
+    assert all(torch.equal(seen[name], expected[name]) for name in seen)
+
+
+def test_the_names_are_the_same_where_nothing_is_valid(logits):
+    (student, teacher), labels = logits
+    nothing = observe(student, teacher, torch.full_like(labels, -100))
+    assert nothing.keys() == observe(student, teacher, labels).keys()
+    assert not any(nothing.values())
+
+
+def test_it_leaves_no_graph(logits):
+    (student, teacher), labels = logits
+    seen = observe(student.requires_grad_(), teacher, labels)
+    assert not any(value.requires_grad for value in seen.values())
