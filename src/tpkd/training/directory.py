@@ -82,7 +82,7 @@ def bind(directory: Path, config: RunConfig) -> None:
         with reading(path):
             found = resolve_config(yaml.safe_load(path.read_text(encoding="utf-8")), source=str(path))
         expected, saved = (
-            dict(_flat("", part.model_dump(mode="json", exclude=set(FREE_KEYS)))) for part in (config, found)
+            dict(flat_items("", part.model_dump(mode="json", exclude=set(FREE_KEYS)))) for part in (config, found)
         )
         keys = [key for key in {**saved, **expected} if expected.get(key) != saved.get(key)]
         if keys:
@@ -95,10 +95,16 @@ def bind(directory: Path, config: RunConfig) -> None:
     write_text(path, config_yaml(config))
 
 
-def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
+def flat_items(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """A configuration as dotted keys and values.
+
+    Example:
+        >>> dict(flat_items("", {"optimizer": {"name": "sgd"}, "epochs": 2}))
+        {'optimizer.name': 'sgd', 'epochs': 2}
+    """
     if isinstance(value, dict) and value:
         for key, item in value.items():
-            yield from _flat(f"{prefix}.{key}" if prefix else key, item)
+            yield from flat_items(f"{prefix}.{key}" if prefix else key, item)
     else:
         yield prefix, value
 

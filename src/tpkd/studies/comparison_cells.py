@@ -1,0 +1,168 @@
+"""From run directories to the record of a comparison."""
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tpkd.config import RunConfig
+from tpkd.files import reading, sha256
+from tpkd.objectives import describe
+from tpkd.records import DiagnosisRecord
+from tpkd.records.comparison import (
+    Cell,
+    CellCurves,
+    ComparisonRecord,
+    EnvironmentGroup,
+    FinalState,
+    IdenticalLogits,
+    MethodSettings,
+)
+from tpkd.studies.grid import Grid, GridCell
+from tpkd.studies.grid_start import Shared
+from tpkd.studies.paper_protocol import paper_protocol, resolved_settings
+from tpkd.studies.statistics import CONFIDENCE_LEVEL, summarize_methods
+from tpkd.training import read_result
+from tpkd.training.directory import ENVIRONMENT_NAME, FREE_KEYS, Environment, flat_items
+from tpkd.training.log import METRICS_NAME
+
+_NOT_SHARED = {"objective", "seed", *FREE_KEYS}
+_CURVES = ("label_loss", "conditional_loss", "blocked_share")
+
+
+def collect(grid: Grid, shared: Shared | None, failures: dict[str, str]) -> ComparisonRecord:
+    """Read every cell of a grid; what is not finished is marked as failed or missing.
+
+    Args:
+        grid: whose cells.
+        shared: what they start from; None where it is not at hand.
+        failures: cell -> why it failed.
+    """
+    cells = tuple(_cell(grid, cell, failures.get(cell.name)) for cell in grid.cells)
+    accuracies: dict[str, dict[int, float]] = {objective: {} for objective in grid.objectives}
+    for cell in cells:
+        if cell.accuracy is not None:
+            accuracies[cell.objective][cell.seed] = cell.accuracy
+    configs = grid.by_objective()
+    return ComparisonRecord(
+        name=grid.name,
+        confidence_level=CONFIDENCE_LEVEL,
+        objectives=grid.objectives,
+        seeds=grid.seeds,
+        data=shared.data if shared else None,
+        start=shared.start if shared else None,
+        teacher=shared.teacher if shared else None,
+        paper=paper_protocol(configs, grid.seeds),
+        protocol=dict(flat_items("", grid.base.model_dump(mode="json", exclude=_NOT_SHARED))),
+        settings=tuple(_settings(config) for config in configs.values()),
+        cells=cells,
+        methods=summarize_methods(accuracies, grid.seeds),
+        identical=_identical(cells),
+        environments=_environments(grid),
+    )
+
+
+def _settings(config: RunConfig) -> MethodSettings:
+    name = config.objective.name
+    reconstruction = {method.name: method.reconstruction for method in describe()}[name]
+    own = config.methods.get(name, {})
+    optimizer = config.optimizer.model_dump(mode="json")
+    settings: dict[str, Any] = json.loads(json.dumps(resolved_settings(config)))  # tuples as a file has them
+    return MethodSettings(name, settings, optimizer, own, reconstruction)
+
+
+def _cell(grid: Grid, cell: GridCell, problem: str | None) -> Cell:
+    result = read_result(cell.directory)
+    if problem is not None or result is None:
+        status = "missing" if problem is None else "failed"
+        where = _relative(cell.directory, grid.directory)
+        return Cell(cell.objective, cell.seed, where, status, problem, *[None] * 11)
+    logits = grid.directory / "students" / f"{cell.name}.npy"
+    selection, curves = _metrics(cell.directory / METRICS_NAME)
+    return Cell(
+        objective=cell.objective,
+        seed=cell.seed,
+        directory=_relative(cell.directory, grid.directory),
+        status="finished",
+        problem=None,
+        accuracy=result.accuracy,
+        label_loss=result.label_loss,
+        steps=result.steps,
+        samples=result.samples,
+        skipped_steps=result.skipped_steps,
+        seconds=result.seconds,
+        student_fingerprint=result.student_fingerprint,
+        logits_sha256=sha256(logits) if logits.exists() else None,
+        selection_rates=selection,
+        curves=curves,
+        final=_final(logits.with_suffix(".json")),
+    )
+
+
+def _relative(path: Path, start: Path) -> str:
+    return Path(os.path.relpath(path, start)).as_posix()
+
+
+def _metrics(path: Path) -> tuple[tuple[float, ...] | None, CellCurves | None]:
+    """Selection rates by epoch, and the monitor's means by epoch."""
+    selection: list[float] = []
+    seen: dict[int, list[tuple[float, ...]]] = defaultdict(list)
+    with reading(path):
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    for line in lines:
+        if line["kind"] == "epoch" and "teacher_selection_rate" in line:
+            selection.append(line["teacher_selection_rate"])
+        if line["kind"] == "monitor" and None not in (values := tuple(line[name] for name in _CURVES)):
+            seen[line["epoch"]].append(values)
+    curves = None
+    if seen:
+        means = {epoch: _means(rows) for epoch, rows in sorted(seen.items())}
+        curves = CellCurves(tuple(means), *zip(*means.values(), strict=True))
+    return tuple(selection) or None, curves
+
+
+def _means(rows: list[tuple[float, ...]]) -> tuple[float, ...]:
+    return tuple(sum(column) / len(rows) for column in zip(*rows, strict=True))
+
+
+def _final(path: Path) -> FinalState | None:
+    if not path.exists():
+        return None
+    with reading(path):
+        student = DiagnosisRecord.from_json(path.read_text(encoding="utf-8")).students[0]
+    return FinalState(
+        blocked_examples=student.blocked_examples,
+        blocked_share=student.blocked_share,
+        conditional_loss=student.all["conditional_loss"],
+        conditional_loss_blocked=student.blocked["conditional_loss"],
+        transfer_cost=student.all["transfer_cost"],
+        imitation_loss=student.all["imitation_loss"],
+        label_loss=student.all["label_loss"],
+    )
+
+
+def _identical(cells: Iterable[Cell]) -> tuple[IdenticalLogits, ...]:
+    """Groups of two and more objectives whose test logits have the same bytes for a seed."""
+    groups: dict[tuple[int, str], list[str]] = defaultdict(list)
+    for cell in cells:
+        if cell.logits_sha256 is not None:
+            groups[cell.seed, cell.logits_sha256].append(cell.objective)
+    found = [IdenticalLogits(seed, tuple(names)) for (seed, _), names in groups.items() if len(names) > 1]
+    return tuple(sorted(found, key=lambda group: (group.seed, group.objectives)))
+
+
+def _environments(grid: Grid) -> tuple[EnvironmentGroup, ...]:
+    groups: dict[str, tuple[Environment, list[str]]] = {}
+    for cell in grid.cells:
+        path = cell.directory / ENVIRONMENT_NAME
+        if path.exists():
+            with reading(path):
+                found = Environment.from_json(path.read_text(encoding="utf-8"))
+            key = json.dumps([found.python, found.platform, found.device, found.libraries], sort_keys=True)
+            groups.setdefault(key, (found, []))[1].append(cell.name)
+    return tuple(
+        EnvironmentGroup(tuple(cells), found.python, found.platform, found.device, found.libraries)
+        for found, cells in groups.values()
+    )

@@ -1,0 +1,165 @@
+"""The grid of a comparison: which objectives and seeds, and the run of each of them."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+from tpkd.config import ConfigError, RunConfig, load_config
+from tpkd.files import InputError
+from tpkd.objectives import names
+from tpkd.training import read_result
+from tpkd.training.directory import CONFIG_NAME, bind
+
+DEFAULT_SEEDS = (42, 43, 44)
+SHARED_KEYS = ("data", "limit", "views", "text", "student", "teacher", "epochs", "batch_size", "evaluation")
+"""What no objective may have for itself: cells that differ here do not compare objectives."""
+
+_PLACEHOLDERS = ("{objective}", "{seed}")
+
+
+@dataclass(frozen=True)
+class GridCell:
+    """One run of the grid."""
+
+    objective: str
+    seed: int
+    config: RunConfig
+    asked: bool = True
+    """Whether this call is to run it; else it is there because an earlier one did."""
+
+    @property
+    def name(self) -> str:
+        """How messages and files call it."""
+        return f"{self.objective}-{self.seed}"
+
+    @property
+    def directory(self) -> Path:
+        """The run directory."""
+        return Path(self.config.directory)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Objectives × seeds in one directory, in the order of the tables."""
+
+    name: str
+    directory: Path
+    objectives: tuple[str, ...]
+    seeds: tuple[int, ...]
+    cells: tuple[GridCell, ...]
+    base: RunConfig
+    """What all cells share."""
+
+    def by_objective(self) -> dict[str, RunConfig]:
+        """One configuration an objective; its seeds have the same but for the seed."""
+        return {cell.objective: cell.config for cell in self.cells}
+
+
+def plan_grid(
+    path: str | Path,
+    overrides: Sequence[str] = (),
+    *,
+    methods: Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
+    known: tuple[Sequence[str], Sequence[int]] = ((), ()),
+) -> Grid:
+    """Resolve every run of a grid and check that the runs compare nothing but objectives.
+
+    Args:
+        path: a run's configuration; its `output` names `{objective}` and `{seed}`.
+        overrides: `key=value`, for every run.
+        methods: names of `tpkd methods`, by default all.
+        seeds: by default 42, 43, 44.
+        known: objectives and seeds that an earlier call has put into the directory; they stay in the tables.
+
+    Raises:
+        InputError: one line with the key or name, and the closest names to an unknown one.
+    """
+    chosen = check_objectives(methods if methods is not None else names(), "methods")
+    asked_seeds = tuple(dict.fromkeys(seeds if seeds is not None else DEFAULT_SEEDS))
+    if not chosen or not asked_seeds:
+        raise InputError("methods and seeds: expected at least one of each")
+    plain = load_config(path, [*overrides, "methods={}"])
+    check_objectives(load_config(path, overrides).methods, "key methods")
+    if plain.objective.settings and chosen != (plain.objective.name,):
+        raise ConfigError("objective.settings: expected none in a grid of several; put them under methods")
+    directory = grid_directory(plain.output)
+    shared = list(overrides)
+    if plain.student.head == "probe" and plain.student.probe_file is None:
+        shared.append(f"student.probe_file={directory / 'probe.safetensors'}")  # fitted once for all cells
+    objectives = tuple(name for name in names() if name in chosen or name in known[0])
+    all_seeds = (*asked_seeds, *(seed for seed in known[1] if seed not in asked_seeds))
+    cells = tuple(
+        GridCell(
+            objective,
+            seed,
+            load_config(path, [*shared, f"objective.name={objective}", f"seed={seed}"]),
+            objective in chosen and seed in asked_seeds,
+        )
+        for objective in objectives
+        for seed in sorted(all_seeds)
+    )
+    _check_shared(cells)
+    base = load_config(path, [*shared, "methods={}"])
+    return Grid(PurePath(path).stem, directory, objectives, tuple(sorted(all_seeds)), cells, base)
+
+
+def check_objectives(chosen: Iterable[str], key: str) -> tuple[str, ...]:
+    """Names of objectives without repetition; an unknown one is refused with the closest names."""
+    chosen = tuple(dict.fromkeys(chosen))
+    for name in chosen:
+        if name not in names():
+            close = difflib.get_close_matches(name, names(), n=3, cutoff=0.4)
+            hint = f"did you mean {' or '.join(close)}?" if close else f"expected some of {', '.join(names())}"
+            raise InputError(f"{key}: unknown objective {name!r}; {hint}")
+    return chosen
+
+
+def grid_directory(output: str) -> Path:
+    """The directory that holds all cells: `output` up to its first placeholder.
+
+    Example:
+        >>> grid_directory("runs/digits/{objective}-{seed}").as_posix()
+        'runs/digits'
+    """
+    missing = [placeholder for placeholder in _PLACEHOLDERS if placeholder not in output]
+    if missing:
+        raise ConfigError(f"output: expected {' and '.join(missing)} in it, so that cells do not share a directory")
+    parts = PurePath(output).parts
+    first = next(index for index, part in enumerate(parts) if any(each in part for each in _PLACEHOLDERS))
+    return Path(*parts[:first])
+
+
+def _check_shared(cells: Sequence[GridCell]) -> None:
+    first: dict[str, Any] = cells[0].config.model_dump(mode="json", include=set(SHARED_KEYS))
+    for cell in cells[1:]:
+        found = cell.config.model_dump(mode="json", include=set(SHARED_KEYS))
+        for key in SHARED_KEYS:
+            if found[key] != first[key]:
+                expected = f"expected the same for all objectives, as {cells[0].objective} has it"
+                raise ConfigError(f"methods.{cell.objective}: {key}: {expected}")
+
+
+def changed_cells(grid: Grid, fingerprints: dict[str, str | None]) -> dict[str, str]:
+    """The cells whose directories hold a run of something else, and what differs.
+
+    Args:
+        grid: the runs as they are wanted now.
+        fingerprints: field of a result -> what it must be, for the data and the teacher as they are now.
+    """
+    found = {}
+    for cell in grid.cells:
+        if not (cell.directory / CONFIG_NAME).exists():
+            continue
+        try:
+            bind(cell.directory, cell.config)
+        except InputError as error:
+            found[cell.name] = str(error)
+            continue
+        result = read_result(cell.directory)
+        for field, expected in fingerprints.items():
+            if result is not None and getattr(result, field) != expected:
+                found[cell.name] = f"{cell.directory}: {field}: expected {expected}, found {getattr(result, field)}"
+    return found

@@ -1,0 +1,119 @@
+"""What all cells of a grid share: the data, the student at its start, the teacher and its caches, seen to first."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from tpkd.cache import BuildProgress
+from tpkd.config import RunConfig
+from tpkd.data import ClassMap, Dataset
+from tpkd.files import InputError, publish
+from tpkd.models import Classifier, weights_fingerprint
+from tpkd.records.comparison import DataFacts, NetworkState
+from tpkd.studies import caching
+from tpkd.studies.grid import Grid
+from tpkd.training import evaluate, materials
+from tpkd.training.evaluation import Evaluation
+from tpkd.training.frozen import open_teacher
+from tpkd.training.run import build_objective, start_accelerator
+
+TEACHER_NAME = "teacher.npy"
+LABELS_NAME = "labels.npy"
+
+OnCache = Callable[[str, BuildProgress], None]
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What every cell starts from, and how it stands on the test split."""
+
+    data: DataFacts
+    start: NetworkState
+    teacher: NetworkState | None
+    fingerprints: dict[str, str | None]
+    """Field of a run's result -> what it is for every cell of this grid."""
+
+
+def prepare(grid: Grid, on_cache: OnCache) -> Shared:
+    """Build what is shared, once and before the first cell; what is wrong with it is said before anything is trained.
+
+    Caches that the configuration names are built or finished. The test logits of the teacher and the labels are kept
+    beside the cells, as `tpkd diagnose` takes them.
+
+    Raises:
+        InputError: names the key or file.
+    """
+    config = grid.base
+    dataset, test = materials.load_data(config, "train"), materials.load_data(config, "test")
+    accelerator = start_accelerator(config)
+    device = accelerator.device
+    student = materials.build_student(config, dataset, directory=grid.directory, device=device)
+    _build_caches(grid, on_cache)
+    preparation = materials.student_preparation(config, dataset)
+    frozen = open_teacher(config, dataset, preparation, device)
+    for cell in grid.cells:
+        if cell.seed == grid.seeds[0]:
+            build_objective(cell.config, student, frozen)
+    state = _evaluate(config, student, test, materials.student_preparation(config, test), accelerator)
+    _publish(grid.directory / LABELS_NAME, state.labels.numpy())
+    start = NetworkState(config.student.model, weights_fingerprint(student), state.accuracy, state.label_loss)
+    teacher = None
+    if config.teacher is not None and frozen is not None:
+        teacher = _teacher_state(config, frozen.fingerprint, test, accelerator, grid.directory / TEACHER_NAME)
+    return Shared(
+        DataFacts(test.name, test.num_classes, len(dataset), len(test), dataset.fingerprint),
+        start,
+        teacher,
+        {"data_fingerprint": dataset.fingerprint, "teacher_fingerprint": frozen.fingerprint if frozen else None},
+    )
+
+
+def _build_caches(grid: Grid, on_cache: OnCache) -> None:
+    config = grid.base
+    if config.teacher is not None and config.teacher.cache is not None and config.teacher.model is not None:
+        caching.build(config, "teacher", on_progress=lambda progress: on_cache("teacher", progress))
+    if config.initial.cache is not None:
+        caching.build(config, "initial", on_progress=lambda progress: on_cache("initial", progress))
+
+
+def _teacher_state(config: RunConfig, fingerprint: str, test: Dataset, accelerator: Any, path: Path) -> NetworkState:
+    assert config.teacher is not None
+    if config.teacher.model is None:
+        return NetworkState("from its cache", fingerprint, None, None)
+    teacher = _Mapped(materials.build_teacher(config, test), materials.class_map(config, test))
+    found = _evaluate(config, teacher, test, materials.teacher_preparation(config, test), accelerator)
+    _publish(path, found.logits.numpy())
+    return NetworkState(config.teacher.model, fingerprint, found.accuracy, found.label_loss)
+
+
+class _Mapped(nn.Module):
+    """A teacher that answers in the classes of the data."""
+
+    def __init__(self, model: Classifier, mapping: ClassMap | None) -> None:
+        super().__init__()
+        self.model, self.mapping = model, mapping
+
+    def forward(self, inputs: Any) -> torch.Tensor:
+        logits: torch.Tensor = self.model(inputs)
+        return logits if self.mapping is None else self.mapping.apply(logits)
+
+
+def _evaluate(config: RunConfig, network: Any, test: Dataset, preparation: Any, accelerator: Any) -> Evaluation:
+    settings = config.evaluation
+    network.to(accelerator.device)
+    found = evaluate(network, test, preparation, accelerator, batch_size=settings.batch_size, workers=config.workers)
+    network.cpu()
+    return found
+
+
+def _publish(path: Path, array: np.ndarray) -> None:
+    try:
+        with publish(path) as file:
+            np.save(file, array)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
