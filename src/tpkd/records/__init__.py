@@ -15,6 +15,7 @@ from tpkd.records.diagnosis import (
 )
 from tpkd.records.illustrations import Curve, FeasibilityIllustration, GeometryIllustration, IllustrationsRecord
 from tpkd.records.mechanism import (
+    BlockedSet,
     BlockingRecord,
     BlockingSplit,
     BlockingState,
@@ -37,6 +38,7 @@ from tpkd.records.mechanism import (
 )
 
 __all__ = [
+    "BlockedSet",
     "BlockingRecord",
     "BlockingSplit",
     "BlockingState",

@@ -73,28 +73,29 @@ class SnapshotState:
 
 
 @dataclass(frozen=True)
-class BlockingView:
-    """One fixed view of all samples; means over the blocked ones, None where there is none."""
+class BlockedSet:
+    """Some pairs of a sample and a view, and what is left to learn in the blocked ones."""
 
-    view: int
-    pairs: int
-    blocked: int
-    blocked_share: float
-    conditional_loss: float | None
-    transfer_cost: float | None
-
-
-@dataclass(frozen=True)
-class BlockingState:
-    """All image-view pairs at one state."""
-
-    state: SnapshotState
     pairs: int
     blocked: int
     blocked_share: float
     conditional_loss: float | None
     """Mean over the blocked pairs, as the next; None where there is none."""
     transfer_cost: float | None
+
+
+@dataclass(frozen=True)
+class BlockingView(BlockedSet):
+    """One fixed view of all samples."""
+
+    view: int
+
+
+@dataclass(frozen=True)
+class BlockingState(BlockedSet):
+    """All views of all samples at one state."""
+
+    state: SnapshotState
     positive: int
     """Blocked pairs whose conditional loss is above the tolerance."""
     views: tuple[BlockingView, ...]
@@ -227,6 +228,8 @@ class CertificateState:
     positive_pairs: int
     gain: float
     """Mean over the batches."""
+    skipped_steps: int
+    """Iterations that mixed precision left out because a gradient overflowed."""
     batches: tuple[CertificateBatch, ...]
 
 

@@ -1,0 +1,177 @@
+"""The snapshots of a run as starting points: found, checked, and put back as often as a study asks."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from tpkd.cache import library_versions
+from tpkd.config import ConfigError, RunConfig, keyed
+from tpkd.data import Dataset, ModelInputs, SampleBatch, TrainingBatches
+from tpkd.files import InputError
+from tpkd.models import weights_fingerprint
+from tpkd.objectives import create
+from tpkd.parameter_space import network_logits
+from tpkd.records import SnapshotState, StudySource
+from tpkd.training import materials
+from tpkd.training.checkpoint import Checkpoint
+from tpkd.training.directory import CONFIG_NAME, bind
+from tpkd.training.frozen import FrozenModel
+from tpkd.training.loop import snapshot_states
+from tpkd.training.monitor import MIN_CLASSES
+from tpkd.training.optimizer import set_rate
+from tpkd.training.run import Run, assemble, start_accelerator
+from tpkd.training.state import restore
+
+OnProgress = Callable[[int, int], None]
+"""Called with the parts of a study that are done, and how many there are."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One state of the student, in memory."""
+
+    about: SnapshotState
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A run put together again, on which its snapshots are looked at."""
+
+    run: Run
+    directory: Path
+    teacher: FrozenModel
+
+    @property
+    def source(self) -> StudySource:
+        """What a record says about the run."""
+        config = self.run.config
+        return StudySource(
+            objective=config.objective.name,
+            seed=config.seed,
+            student=config.student.model,
+            data=self.run.dataset.name,
+            num_classes=self.run.dataset.num_classes,
+            data_fingerprint=self.run.dataset.fingerprint,
+            teacher_fingerprint=self.teacher.fingerprint,
+            versions=library_versions(),
+        )
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate of training iterations in a study, constant as in the paper."""
+        return self.run.config.study.learning_rate or self.run.config.optimizer.learning_rate
+
+    def snapshot(self, epoch: int) -> Snapshot:
+        """Read the state after an epoch and put the run there.
+
+        Raises:
+            InputError: there is none, it is damaged, or it belongs to another model, data set or teacher.
+        """
+        states = snapshot_states(self.directory, epoch)
+        checkpoint = states.load()
+        if checkpoint is None:
+            raise InputError(f"{states.directory}: expected the state after epoch {epoch}, found none")
+        name = f"{self.run.config.objective.name.upper()}{epoch}"
+        self._restore(checkpoint)
+        about = SnapshotState(name, epoch, checkpoint.step, weights_fingerprint(self.run.student))
+        return Snapshot(about, checkpoint)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Put model, buffers, optimiser, scaler and random state back to where the snapshot found them."""
+        self._restore(snapshot.checkpoint)
+        set_rate(self.run.optimizer, self.learning_rate)
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        # Copies, because an optimiser goes on working in the very tensors it is given.
+        groups = {
+            group: {name: tensor.clone() for name, tensor in tensors.items()}
+            for group, tensors in checkpoint.groups.items()
+        }
+        restore(self.run, replace(checkpoint, groups=groups))
+
+    def batches(self, dataset: Dataset, *, batch_size: int, num_batches: int) -> TrainingBatches:
+        """Fixed batches of a data set in the order and the views of the study's seed."""
+        seed = self.run.config.study.seed
+        num_samples = batch_size * num_batches
+        return TrainingBatches(dataset, self.run.preparation, seed=seed, batch_size=batch_size, num_samples=num_samples)
+
+    def iterations(self, objective: str, batches: TrainingBatches) -> Run:
+        """The run with another objective and other batches; network, optimiser and scaler are the same objects."""
+        config = self.run.config.model_copy(update={"batch_size": batches.batch_size})
+        return replace(self.run, config=config, dataset=batches.dataset, batches=batches, objective=create(objective))
+
+    def student_logits(self, inputs: ModelInputs) -> Float[Tensor, "N K"]:
+        """Logits of the student in evaluation mode and its own precision, in float64 on the CPU."""
+        on_device = materials.to_device(inputs, self.run.accelerator.device)
+        return network_logits(self.run.student, on_device, forward=call).double().cpu()
+
+    def teacher_logits(self, samples: SampleBatch) -> Float[Tensor, "N K"]:
+        """What the teacher says about training samples, in float64 on the CPU."""
+        inputs = materials.to_device(samples.inputs, self.run.accelerator.device)
+        return self.teacher.answer(inputs, samples.sample_ids, samples.view_ids).logits.double().cpu()
+
+
+def call(model: nn.Module, inputs: ModelInputs) -> Tensor:
+    """A classifier takes its inputs as one argument, texts included."""
+    logits: Tensor = model(inputs)
+    return logits
+
+
+def open_bench(config: RunConfig, directory: str | Path | None = None) -> Bench:
+    """Put a trained run together again.
+
+    Args:
+        config: the run, as it was trained.
+        directory: where it is kept, by default what the configuration says.
+
+    Raises:
+        InputError: there is no such run, it is of another configuration, or nothing can be studied on it.
+    """
+    directory = Path(directory or config.directory)
+    if not config.snapshots:
+        raise ConfigError("snapshots: missing, and a study looks at them")
+    if not (directory / CONFIG_NAME).exists():
+        raise InputError(f"{directory}: expected a run of {config.objective.name!r} with snapshots, found none")
+    bind(directory, config)
+    accelerator = start_accelerator(config)
+    if accelerator.num_processes > 1:
+        raise InputError(f"study: expected a single process, found {accelerator.num_processes}")
+    run = assemble(config, accelerator, directory)
+    if run.teacher is None:
+        raise ConfigError("teacher: missing, and a study compares the student with one")
+    if run.dataset.num_classes < MIN_CLASSES:
+        raise InputError(f"data: expected at least {MIN_CLASSES} classes, found {run.dataset.num_classes}")
+    return Bench(run, directory, run.teacher)
+
+
+def choose_epochs(config: RunConfig, key: str, chosen: Sequence[int], default: Sequence[int]) -> tuple[int, ...]:
+    """The epochs a study looks at, each of which must have been kept.
+
+    Example:
+        >>> from tpkd.config import resolve_config
+        >>> run = {"output": "runs/a", "data": {"name": "digits"}, "student": {"model": "builtin:mlp"}, "epochs": 60}
+        >>> run |= {"objective": "ce", "optimizer": {"name": "sgd", "learning_rate": 0.1}, "snapshots": [20, 40, 60]}
+        >>> choose_epochs(resolve_config(run), "exact_head.states", (), (20, 60))
+        (20, 60)
+    """
+    epochs = tuple(chosen or default)
+    with keyed(f"study.{key}"):
+        for epoch in epochs:
+            if epoch not in config.snapshots:
+                kept = ", ".join(map(str, config.snapshots))
+                raise InputError(f"expected epochs of snapshots ({kept}), found {epoch}")
+    return epochs
+
+
+def ends(epochs: Sequence[int]) -> tuple[int, ...]:
+    """The earliest and the latest, one where they are the same.
+
+    Example:
+        >>> ends([20, 60, 40]), ends([5])
+        ((20, 60), (5,))
+    """
+    return tuple(sorted({min(epochs), max(epochs)}))
