@@ -1,0 +1,115 @@
+"""The blocking table is what plain loops over every image and view find, on both splits."""
+
+import numpy as np
+import pytest
+import torch
+from oracles import conditional, conditional_loss
+from scipy.special import log_softmax
+
+from studies.mechanism_run import TEACHER, VIEWS, raw_digits
+from tpkd.data import ViewRecipe
+from tpkd.models import build_model, load_weights
+from tpkd.records import BlockingRecord
+from tpkd.studies.blocking import _blocked_set, study_blocking
+from tpkd.theory import diagnose
+
+
+@pytest.fixture(scope="module")
+def record(ce_run):
+    return study_blocking(ce_run.config)
+
+
+def plain_numbers(students, teachers, labels):
+    """Blocked or not, conditional loss and D_inf of every pair."""
+    blocked, losses, costs = [], [], []
+    for student, teacher, label in zip(students, teachers, labels, strict=True):
+        log_p, log_t = log_softmax(student), log_softmax(teacher)
+        blocked.append(all(log_p[j] <= log_t[j] for j in range(len(log_p)) if j != label))
+        losses.append(conditional_loss(student, teacher, label))
+        costs.append(max(conditional(teacher, label) - conditional(student, label)))
+    return np.array(blocked), np.array(losses), np.array(costs)
+
+
+def teacher_logits(ce_run, split, ids, views, images):
+    if split == "train":
+        return ce_run.cached(ids, views)
+    teacher = build_model(TEACHER["model"], num_classes=10, options=TEACHER["options"])
+    load_weights(teacher, ce_run.root / "teacher" / "student.safetensors")
+    with torch.no_grad():
+        return teacher.eval()(images).double().numpy()
+
+
+@pytest.mark.parametrize("position", [0, 1])
+def test_states_table_agrees_with_plain_loops(ce_run, record, position):
+    """tab:states, at the last state and for one view."""
+    split, state = record.splits[position], record.splits[position].states[-1]
+    ids, views = np.repeat(split.sample_ids, 8), np.tile(np.arange(8), len(split.sample_ids))
+    raw, labels = raw_digits(split.split, ids)
+    images = ViewRecipe(**VIEWS).render(raw, ids, views)
+    with torch.no_grad():
+        students = ce_run.student(10)(images).double().numpy()
+    teachers = teacher_logits(ce_run, split.split, ids, views, images)
+    blocked, losses, costs = plain_numbers(students, teachers, labels)
+    assert state.pairs == len(ids) == state.views[0].pairs * 8
+    assert state.blocked == blocked.sum() > 0
+    assert state.blocked_share == blocked.mean()
+    # Batches of other sizes round float32 logits differently, by some 1e-6.
+    assert state.conditional_loss == pytest.approx(losses[blocked].mean(), rel=1e-4)
+    assert state.transfer_cost == pytest.approx(costs[blocked].mean(), rel=1e-4)
+    assert state.positive == (losses[blocked] > 1e-12).sum()
+    third = state.views[3]
+    chosen = blocked & (views == 3)
+    assert third.blocked == chosen.sum()
+    assert third.transfer_cost == pytest.approx(costs[chosen].mean(), rel=1e-4)
+
+
+def test_both_splits_are_labelled_and_every_state_is_there(ce_run, record):
+    assert [split.split for split in record.splits] == ["train", "test"]
+    for split in record.splits:
+        assert [state.state.name for state in split.states] == ["CE2", "CE6", "CE10"]
+        assert len(set(split.sample_ids)) == len(split.sample_ids)
+    train, test = (set(split.sample_ids) for split in record.splits)
+    assert not train & test
+    assert len(train) == 500
+    assert len(test) == 150
+    assert {(scaled.name, scaled.asked, scaled.used) for scaled in record.scalings} == {
+        ("train.samples", 2000, 500),
+        ("test.samples", 2000, 150),
+    }
+
+
+def test_blocking_grows_with_training_and_no_theorem_is_violated(record):
+    for split in record.splits:
+        assert split.states[0].blocked_share < split.states[-1].blocked_share
+    assert record.violations == 0
+    assert all(check.cases > 0 and check.violations == 0 for check in record.checks)
+
+
+def test_fewer_samples_and_states_on_demand(ce_run):
+    config = ce_run.studied("blocking.samples=20", "blocking.states=[6]", "blocking.splits=[train]", "seed=3")
+    found = study_blocking(config)
+    (split,) = found.splits
+    assert len(split.sample_ids) == 20
+    assert [state.state.epoch for state in split.states] == [6]
+    assert found.scalings == ()
+    assert set(split.sample_ids) <= set(study_blocking(ce_run.studied("blocking.splits=[train]")).splits[0].sample_ids)
+
+
+def test_an_empty_blocked_set_has_no_means():
+    certain, unsure = torch.tensor([[9.0, 0.0, 0.5]]), torch.tensor([[0.0, 0.0, 0.5]])
+    found = diagnose(unsure.double(), certain.double(), torch.tensor([0]))
+    empty = _blocked_set(found, torch.tensor([True]))
+    assert (empty.pairs, empty.blocked, empty.blocked_share) == (1, 0, 0.0)
+    assert empty.conditional_loss is None
+    assert empty.transfer_cost is None
+
+
+def test_a_teacher_that_is_only_a_cache_leaves_the_test_split_out(ce_run, tmp_path):
+    config = ce_run.changed(**{"teacher": f"{{cache: {ce_run.root}/cache}}"})
+    found = study_blocking(config, ce_run.copy(tmp_path / "run", config))
+    assert [split.split for split in found.splits] == ["train"]
+    assert "teacher.model" in found.missing["test"]
+
+
+def test_the_record_survives_json(record):
+    assert BlockingRecord.from_json(record.to_json()) == record
