@@ -59,4 +59,67 @@ def count(value: int | None) -> str:
     return NONE if value is None else f"{value:,}"
 
 
-FORMATS: dict[str, Callable[..., str]] = {"nats": nats, "share": share, "probability": probability, "count": count}
+def percent(value: float | None) -> str:
+    """An accuracy in percent as the paper writes it, to the hundredth, without the sign.
+
+    Example:
+        >>> percent(0.87374), percent(None)
+        ('87.37', 'none')
+    """
+    return NONE if value is None else f"{100 * value:.2f}"
+
+
+def points(value: float | None) -> str:
+    """A difference of accuracies in percentage points, with its sign.
+
+    Example:
+        >>> points(0.0047), points(-0.0272), points(0.0)
+        ('+0.47', '-2.72', '0.00')
+    """
+    if value is None:
+        return NONE
+    text = f"{100 * value:+.2f}"
+    return "0.00" if text in ("+0.00", "-0.00") else text
+
+
+def milli(value: float | None) -> str:
+    """A small number in thousandths, as the paper's mechanism tables.
+
+    Example:
+        >>> milli(0.0011953), milli(-0.001359)
+        ('1.195', '-1.359')
+    """
+    return NONE if value is None else f"{1000 * value:.3f}"
+
+
+def decimal(value: float | None) -> str:
+    """A number that may have either sign, to four decimals.
+
+    Example:
+        >>> decimal(0.72204), decimal(-0.2441)
+        ('0.7220', '-0.2441')
+    """
+    return NONE if value is None else f"{value:.4f}"
+
+
+def seconds(value: float | None) -> str:
+    """A wall-clock time.
+
+    Example:
+        >>> seconds(7.31), seconds(4000)
+        ('7.3', '4,000.0')
+    """
+    return NONE if value is None else f"{value:,.1f}"
+
+
+FORMATS: dict[str, Callable[..., str]] = {
+    "nats": nats,
+    "share": share,
+    "probability": probability,
+    "count": count,
+    "percent": percent,
+    "points": points,
+    "milli": milli,
+    "decimal": decimal,
+    "seconds": seconds,
+}

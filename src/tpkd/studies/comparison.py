@@ -14,7 +14,7 @@ from tpkd.records.comparison import ComparisonRecord
 from tpkd.studies.comparison_cells import collect
 from tpkd.studies.diagnose import diagnose_files
 from tpkd.studies.diagnose_inputs import open_inputs
-from tpkd.studies.grid import Grid, GridCell, changed_cells, grid_directory, plan_grid
+from tpkd.studies.grid import STUDENTS_NAME, Grid, GridCell, changed_cells, plan_grid
 from tpkd.studies.grid_start import LABELS_NAME, TEACHER_NAME, prepare
 from tpkd.studies.workers import JobEvent, OnProgress, run_jobs
 from tpkd.training import read_result, train
@@ -22,7 +22,6 @@ from tpkd.training.directory import write_text
 from tpkd.training.loop import TEST_LOGITS_NAME
 
 RECORD_NAME = "comparison.json"
-STUDENTS_NAME = "students"
 FAILURES_NAME = "failures"
 
 OnEvent = Callable[[JobEvent], None]
@@ -155,6 +154,3 @@ def _keep_logits(source: Path, target: Path) -> None:
             np.save(file, logits)
     except OSError as error:
         raise InputError(f"{target}: cannot be written: {error.strerror or error}") from error
-
-
-__all__ = ["RECORD_NAME", "Watcher", "compare", "grid_directory", "open_grid", "read_comparison", "run_cell"]

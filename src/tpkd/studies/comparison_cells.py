@@ -20,7 +20,7 @@ from tpkd.records.comparison import (
     IdenticalLogits,
     MethodSettings,
 )
-from tpkd.studies.grid import Grid, GridCell
+from tpkd.studies.grid import STUDENTS_NAME, Grid, GridCell
 from tpkd.studies.grid_start import Shared
 from tpkd.studies.paper_protocol import paper_protocol, resolved_settings
 from tpkd.studies.statistics import CONFIDENCE_LEVEL, summarize_methods
@@ -79,7 +79,7 @@ def _cell(grid: Grid, cell: GridCell, problem: str | None) -> Cell:
         status = "missing" if problem is None else "failed"
         where = _relative(cell.directory, grid.directory)
         return Cell(cell.objective, cell.seed, where, status, problem, *[None] * 11)
-    logits = grid.directory / "students" / f"{cell.name}.npy"
+    logits = grid.directory / STUDENTS_NAME / f"{cell.name}.npy"
     selection, curves = _metrics(cell.directory / METRICS_NAME)
     return Cell(
         objective=cell.objective,

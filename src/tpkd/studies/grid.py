@@ -13,6 +13,9 @@ from tpkd.training import read_result
 from tpkd.training.directory import CONFIG_NAME, bind
 
 DEFAULT_SEEDS = (42, 43, 44)
+STUDENTS_NAME = "students"
+"""Where the test logits of all cells stand side by side."""
+
 SHARED_KEYS = ("data", "limit", "views", "text", "student", "teacher", "epochs", "batch_size", "evaluation")
 """What no objective may have for itself: cells that differ here do not compare objectives."""
 

@@ -1,0 +1,92 @@
+"""`tpkd compare`: objectives × seeds from one configuration."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tpkd.cli.grid_progress import grid_progress
+from tpkd.cli.train import config_errors
+from tpkd.files import InputError, extra
+from tpkd.report.numbers import percent, points
+
+if TYPE_CHECKING:
+    from tpkd.records.comparison import Cell, ComparisonRecord
+
+
+def compare(
+    config: Annotated[Path, typer.Argument(help="A run whose `output` names {objective} and {seed}; see configs/.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value, dotted keys.", show_default=False)] = None,
+    methods: Annotated[str | None, typer.Option(help="Names of `tpkd methods`, with commas; left out, all.")] = None,
+    seeds: Annotated[str, typer.Option(help="With commas.")] = "42,43,44",
+    jobs: Annotated[int, typer.Option(help="Cells at a time; 0: one a core, or one where there is a GPU.", min=0)] = 0,
+    restart_changed: Annotated[
+        bool, typer.Option("--restart-changed", help="Put runs of another configuration aside and run them anew.")
+    ] = False,
+) -> None:
+    """Train every objective with every seed, from one start, and compare what they reach after the last epoch.
+
+    Finished cells never run again: the same command continues a grid that was interrupted, and runs what failed.
+
+    Example: tpkd compare configs/cpu-text.yaml epochs=1 limit=2000 --methods ce,kd,tpkd --seeds 42,43
+    """
+    with extra("train"):
+        from tpkd.studies.comparison import RECORD_NAME, open_grid
+        from tpkd.studies.comparison import compare as run_grid
+    with config_errors(config):
+        chosen = None if methods is None else _split(methods)
+        grid = open_grid(config, overrides or [], methods=chosen, seeds=_numbers(seeds))
+        with grid_progress() as watcher:
+            record = run_grid(grid, processes=jobs or _cores(), restart_changed=restart_changed, watcher=watcher)
+    console = Console()
+    console.print(comparison_table(record))
+    lines = [f"{cell.objective}-{cell.seed} {cell.status}: {cell.problem or 'not run yet'}" for cell in _open(record)]
+    written = grid.directory / RECORD_NAME
+    for line in (*lines, f"written: {written}", f"next: tpkd report {grid.directory}"):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    if any(cell.status == "failed" for cell in record.cells):
+        raise typer.Exit(1)
+
+
+def comparison_table(record: "ComparisonRecord") -> Table:
+    """Mean and deviation of every objective, and its difference to KD by seed."""
+    table = Table(caption="test accuracy in %, mean ± sample standard deviation; interval over seeds, not corrected")
+    for heading in ("objective", "seeds", "accuracy", "minus KD", "95 % interval"):
+        table.add_column(heading, justify="left" if heading == "objective" else "right", no_wrap=True)
+    for method in record.methods:
+        versus = next((pair for pair in method.versus if pair.reference == "kd"), None)
+        interval = "" if versus is None or versus.low is None else f"{points(versus.low)} to {points(versus.high)}"
+        table.add_row(
+            method.objective,
+            f"{len(method.seeds)} of {len(record.seeds)}",
+            f"{percent(method.mean)} ± {percent(method.standard_deviation)}",
+            "" if versus is None else points(versus.mean),
+            interval,
+        )
+    return table
+
+
+def _open(record: "ComparisonRecord") -> list["Cell"]:
+    return [cell for cell in record.cells if cell.status != "finished"]
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in _split(text)]
+    except ValueError:
+        raise InputError(f"--seeds: expected whole numbers with commas, such as 42,43,44, found {text!r}") from None
+
+
+def _cores() -> int:
+    import torch
+
+    if torch.cuda.is_available():
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
