@@ -111,5 +111,5 @@ def test_a_file_name_that_leads_elsewhere_is_refused(checkpoints, name):
     state = json.loads(path.read_text())
     state["files"] = {name: {"bytes": 1, "sha256": "0"}}
     path.write_text(json.dumps(state))
-    with pytest.raises(InputError, match="expected NAME.safetensors"):
+    with pytest.raises(InputError, match=r"expected NAME\.safetensors"):
         checkpoints.load()

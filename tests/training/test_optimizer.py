@@ -34,16 +34,16 @@ def test_adam_weight_decay_is_the_published_update_without_bias_correction():
     ]
     rates = [0.1 * step / STEPS for step in range(STEPS)]
     parameters = [nn.Parameter(weight.clone()) for weight in start]
-    groups = [{"params": [parameter], "weight_decay": decay} for parameter, decay in zip(parameters, decays, strict=True)]
+    groups = [
+        {"params": [parameter], "weight_decay": decay} for parameter, decay in zip(parameters, decays, strict=True)
+    ]
     optimizer = AdamWeightDecay(groups, lr=0.1)
     for rate, now in zip(rates, gradients, strict=True):
         set_rate(optimizer, rate)
         for parameter, gradient in zip(parameters, now, strict=True):
             parameter.grad = gradient.clone()
         optimizer.step()
-    expected = numpy_adam(
-        [w.numpy() for w in start], [[g.numpy() for g in now] for now in gradients], rates, decays
-    )
+    expected = numpy_adam([w.numpy() for w in start], [[g.numpy() for g in now] for now in gradients], rates, decays)
     for parameter, value in zip(parameters, expected, strict=True):
         # Twenty-five steps of a few roundings each.
         np.testing.assert_allclose(parameter.detach().numpy(), value, rtol=1e-12, atol=1e-13)

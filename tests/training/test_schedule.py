@@ -6,7 +6,9 @@ from tpkd.training.schedule import rate_factor
 PAPER = WarmupLinearSchedule(warmup=112)
 
 
-@pytest.mark.parametrize(("k", "factor"), [(0, 0.0), (56, 0.5), (111, 111 / 112), (112, 1 - 112 / 1125), (1124, 1 / 1125)])
+@pytest.mark.parametrize(
+    ("k", "factor"), [(0, 0.0), (56, 0.5), (111, 111 / 112), (112, 1 - 112 / 1125), (1124, 1 / 1125)]
+)
 def test_the_papers_schedule(k, factor):
     assert rate_factor(PAPER, k, 1125) == pytest.approx(factor, abs=1e-15)
 

@@ -135,6 +135,8 @@ def _probe(
     features = extract_features(model.to(device), inputs)
     model.cpu()
     probe = fit_probe(features, torch.from_numpy(dataset.labels), dataset.num_classes, C=config.student.probe_c)
+    # A file keeps no strides, and a matrix product of other strides rounds differently.
+    probe.weight = nn.Parameter(probe.weight.detach().contiguous())
     if path is not None:
         save_weights(probe, path)
     return probe

@@ -113,7 +113,6 @@ def start_accelerator(config: RunConfig) -> Any:
     with extra("train"):
         from accelerate import Accelerator
         from accelerate.state import AcceleratorState
-        from accelerate.utils import set_seed
     AcceleratorState._reset_state()  # an earlier run of this process may have had another precision
     with keyed("precision"):
         accelerator = Accelerator(
@@ -121,7 +120,8 @@ def start_accelerator(config: RunConfig) -> Any:
         )
     torch.set_float32_matmul_precision("high" if config.tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = config.tf32
-    set_seed(config.seed, device_specific=True)
+    if config.precision == "fp16" and accelerator.device.type == "cpu":
+        raise ConfigError("precision: fp16 needs an accelerator, expected fp32 or bf16 on a CPU")
     return accelerator
 
 
@@ -131,6 +131,8 @@ def assemble(config: RunConfig, accelerator: Any, directory: Path) -> Run:
     Raises:
         InputError: names the key, file, class or field that does not fit.
     """
+    from accelerate.utils import set_seed
+
     device = accelerator.device
     dataset, test_dataset = materials.load_data(config, "train"), materials.load_data(config, "test")
     if dataset.class_names != test_dataset.class_names:
@@ -171,6 +173,8 @@ def assemble(config: RunConfig, accelerator: Any, directory: Path) -> Run:
         initial=initial,
     )
     run.check_shares()
+    # Last: what was drawn until here, a probe fitted or only read, must not reach the dropout of the first step.
+    set_seed(config.seed, device_specific=True)
     return run
 
 

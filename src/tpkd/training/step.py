@@ -91,12 +91,11 @@ def _summed_gradient(run: Run, step: int, samples: SampleBatch, seen: "_Seen", l
 
 
 def _touch(run: Run) -> Tensor | float:
-    """Zero times every parameter of the objective's own networks: processes wait for a gradient of each of them.
+    """Zero times every parameter of the objective's own networks, so that each of them has a gradient.
 
-    A second head that finds no valid row in its share would leave the others waiting.
+    A second head that finds no valid row in its share would have none: other processes would wait for it, and weight
+    decay would depend on how a batch is split.
     """
-    if run.accelerator.num_processes == 1:
-        return 0.0
     modules = run.objective.modules().values()
     return sum((0.0 * parameter.sum() for module in modules for parameter in module.parameters()), 0.0)
 
@@ -105,7 +104,6 @@ def _combined_gradient(run: Run, step: int, samples: SampleBatch, seen: "_Seen",
     """One gradient a loss over the whole batch, and of these the one that the objective makes of them."""
     parameters = [parameter for parameter in run.module.parameters() if parameter.requires_grad]
     scaler = run.accelerator.scaler
-    scale = scaler.get_scale() if scaler is not None else 1.0
     gradients: dict[str, Tensor] = {}
     with run.accelerator.no_sync(run.module):
         for piece in run.micro_batches(step, samples):
@@ -114,7 +112,7 @@ def _combined_gradient(run: Run, step: int, samples: SampleBatch, seen: "_Seen",
             for position, (name, loss) in enumerate(losses.items(), start=1):
                 # Scaled, because half-precision activations carry this gradient too.
                 parts = torch.autograd.grad(
-                    loss * scale,
+                    loss if scaler is None else scaler.scale(loss),
                     parameters,
                     retain_graph=position < len(losses),
                     allow_unused=True,
@@ -123,6 +121,7 @@ def _combined_gradient(run: Run, step: int, samples: SampleBatch, seen: "_Seen",
                 flat = torch.cat([part.reshape(-1) for part in parts])
                 gradients[name] = gradients[name] + flat if name in gradients else flat
             seen.add(run, piece, batch, losses, look)
+    scale = 1.0 if scaler is None else scaler.get_scale()
     whole = {name: run.accelerator.reduce(gradient) / scale for name, gradient in gradients.items()}
     values = {name: whole[name].new_tensor(value) for name, value in seen.totals(run)["loss"].items()}
     combined = run.objective.combine(whole, values) * scale

@@ -1,0 +1,310 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tpkd.config import ConfigError
+from tpkd.data import choose_views
+from tpkd.files import InputError
+from tpkd.objectives import names
+from tpkd.training import Checkpoints, read_result, train
+from tpkd.training.run import assemble, start_accelerator
+from training.equality import assert_same_run, metrics_of
+from training.tiny import make_config, online, with_cache
+
+STEPS = 15  # 3 epochs of 150 samples in batches of 32
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """A directory with a teacher and its cache."""
+    directory = tmp_path_factory.mktemp("loop")
+    with_cache(directory)
+    return directory
+
+
+class InterruptedRunError(Exception):
+    pass
+
+
+def interrupt_at(step):
+    def on_step(report):
+        if report.step == step:
+            raise InterruptedRunError
+
+    return on_step
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_objective_trains_and_continues_bit_for_bit(shared, tmp_path, name):
+    settings = {"layer_features": "own-objective"} if name == "dto-kd" else {}
+    student = {"model": "builtin:mlp", "options": {"input_size": 64, "hidden": [16], "dropout": 0.2}, "layers": [1]}
+    config = make_config(shared, objective={"name": name, "settings": settings}, student=student)
+    train(config, tmp_path / "whole")
+    for step in (6, 9):
+        with pytest.raises(InterruptedRunError):
+            train(config, tmp_path / "parts", on_step=interrupt_at(step))
+    train(config, tmp_path / "parts", resume=True)
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+    log = (tmp_path / "parts" / "run.log").read_text()
+    assert "continued from step 4" in log
+    assert "continued from step 8" in log
+    losses = [line["loss"] for line in metrics_of(tmp_path / "whole") if line["kind"] == "epoch"]
+    assert losses[-1] < losses[0]
+
+
+def test_adam_with_its_schedule_continues_bit_for_bit(shared, tmp_path):
+    changes = {
+        "optimizer": {"name": "adam-weight-decay", "learning_rate": 0.01},
+        "schedule": {"name": "warmup-linear", "warmup": 5},
+        "clip_norm": 1.0,
+    }
+    config = make_config(shared, **changes)
+    train(config, tmp_path / "whole")
+    with pytest.raises(InterruptedRunError):
+        train(config, tmp_path / "parts", on_step=interrupt_at(11))
+    train(config, tmp_path / "parts")
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+    rates = {line["step"]: line["learning_rate"] for line in metrics_of(tmp_path / "whole") if line["kind"] == "train"}
+    assert rates[3] == pytest.approx(0.01 * 2 / 5)
+    assert rates[15] == pytest.approx(0.01 * (1 - 14 / 15))
+
+
+def test_the_number_of_workers_changes_nothing(shared, tmp_path):
+    for workers in (0, 2, 4):
+        train(make_config(shared, workers=workers, epochs=2), tmp_path / str(workers))
+    assert_same_run(tmp_path / "0", tmp_path / "2")
+    assert_same_run(tmp_path / "0", tmp_path / "4")
+
+
+def test_a_run_may_continue_with_other_workers_and_intervals(shared, tmp_path):
+    train(make_config(shared), tmp_path / "whole")
+    with pytest.raises(InterruptedRunError):
+        train(make_config(shared), tmp_path / "parts", on_step=interrupt_at(6))
+    train(make_config(shared, workers=2, checkpoints={"every": 7, "keep": 2}), tmp_path / "parts")
+    assert metrics_of(tmp_path / "whole") == metrics_of(tmp_path / "parts")
+    assert read_result(tmp_path / "whole").student_fingerprint == read_result(tmp_path / "parts").student_fingerprint
+
+
+@pytest.mark.parametrize(
+    "change", [{"seed": 43}, {"batch_size": 16}, {"optimizer": {"name": "sgd", "learning_rate": 0.2}}]
+)
+def test_two_runs_that_differ_do_differ(shared, tmp_path, change):
+    first = train(make_config(shared), tmp_path / "a")
+    second = train(make_config(shared, **change), tmp_path / "b")
+    assert first.student_fingerprint != second.student_fingerprint
+
+
+def test_a_finished_run_is_not_run_again(shared, tmp_path):
+    config = make_config(shared)
+    result = train(config, tmp_path / "run")
+    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*") if path.name != ".lock"}
+    assert train(config, tmp_path / "run", on_step=interrupt_at(1)) == result
+    assert train(config, tmp_path / "run", resume=True) == result
+    assert files == {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*") if path.name != ".lock"}
+
+
+def test_the_directory_of_another_run_is_refused_with_the_keys_that_differ(shared, tmp_path):
+    train(make_config(shared), tmp_path / "run")
+    with pytest.raises(InputError, match=r"run: holds a run of another configuration: epochs: expected 3, found 2$"):
+        train(make_config(shared, epochs=2), tmp_path / "run")
+    with pytest.raises(InputError, match=r"objective\.name: expected 'tpkd', found 'ce'; seed: expected 42, found 7"):
+        train(make_config(shared, objective="ce", seed=7), tmp_path / "run")
+
+
+def test_a_directory_of_something_else_is_refused(shared, tmp_path):
+    (tmp_path / "notes.txt").write_text("precious")
+    with pytest.raises(InputError, match=r"expected an empty directory or a run, found notes\.txt"):
+        train(make_config(shared), tmp_path)
+    assert [path.name for path in tmp_path.iterdir() if path.name != ".lock"] == ["notes.txt"]
+
+
+def test_resume_refuses_to_start_from_nothing(shared, tmp_path):
+    with pytest.raises(InputError, match="expected a checkpoint to continue from, found none"):
+        train(make_config(shared), tmp_path / "run", resume=True)
+
+
+def test_a_second_run_in_the_same_directory_is_refused(shared, tmp_path):
+    def second(report):
+        with pytest.raises(InputError, match="is writing here"):
+            train(make_config(shared), tmp_path / "run")
+        raise InterruptedRunError
+
+    with pytest.raises(InterruptedRunError):
+        train(make_config(shared), tmp_path / "run", on_step=second)
+
+
+def test_a_run_directory_holds_what_the_design_says(shared, tmp_path):
+    config = make_config(shared, snapshots=[1, 3], tensorboard=True)
+    result = train(config, tmp_path / "run")
+    found = {str(path.relative_to(tmp_path / "run")) for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    events = {name for name in found if name.startswith("tensorboard/")}
+    assert len(events) == 1
+    checkpoint = {f"{name}.safetensors" for name in ("model", "optimizer", "objective", "random")} | {"state.json"}
+    assert found - events == {
+        *(".lock", "config.yaml", "environment.json", "metrics.jsonl", "run.log", "result.json"),
+        *("student.safetensors", "test-logits.safetensors"),
+        *("snapshots/epoch-001.safetensors", "snapshots/epoch-003.safetensors"),
+        *(f"snapshots/epoch-{epoch:03d}/step-{5 * epoch:06d}/{name}" for epoch in (1, 3) for name in checkpoint),
+        *(f"checkpoints/step-{step:06d}/{name}" for step in (12, 15) for name in checkpoint),
+    }
+    assert json.loads((tmp_path / "run" / "result.json").read_text()) == result.to_dict()
+    environment = json.loads((tmp_path / "run" / "environment.json").read_text())
+    assert environment["libraries"]["torch"] == torch.__version__
+    assert "/" not in json.dumps(environment)
+
+
+def test_snapshots_are_the_student_when_the_last_sample_of_the_epoch_was_seen(shared, tmp_path):
+    config = make_config(shared, snapshots=[1, 3])
+    train(config, tmp_path / "run")
+    final = load_file(tmp_path / "run" / "student.safetensors")
+    last = load_file(tmp_path / "run" / "snapshots" / "epoch-003.safetensors")
+    assert all(torch.equal(final[name], last[name]) for name in final)
+    # 150 samples in batches of 32: the fifth step sees the last sample of the first epoch.
+    with pytest.raises(InterruptedRunError):
+        train(make_config(shared, checkpoints={"every": 1}), tmp_path / "other", on_step=interrupt_at(5))
+    states = Checkpoints(tmp_path / "other" / "checkpoints", keep=2).load().groups["model"]
+    first = load_file(tmp_path / "run" / "snapshots" / "epoch-001.safetensors")
+    assert all(torch.equal(states[name], first[name]) for name in first)
+
+
+def test_batches_cross_epochs_and_the_run_ends_after_epochs_times_samples(shared):
+    config = make_config(shared)
+    run = assemble(config, start_accelerator(config), shared)
+    assert run.num_steps == STEPS
+    assert [run.samples_after(step) for step in (1, 14, 15)] == [32, 448, 450]
+    assert [list(run.epochs_ended(step)) for step in (4, 5, 9, 10, 14, 15)] == [[], [1], [], [2], [], [3]]
+    assert [run.epoch_of(step) for step in (1, 5, 6, 10, 11, 15)] == [1, 1, 2, 2, 3, 3]
+    seen = torch.cat([run.batches[number].sample_ids for number in range(STEPS)])
+    for epoch in range(3):
+        assert (
+            seen[150 * epoch : 150 * (epoch + 1)].sort().values.equal(torch.from_numpy(run.dataset.ids).sort().values)
+        )
+    views = torch.cat([run.batches[number].view_ids for number in range(STEPS)])
+    epochs = torch.cat([run.batches[number].epochs for number in range(STEPS)])
+    assert views.tolist() == choose_views(42, epochs.numpy(), seen.numpy(), 8).tolist()
+
+
+def test_the_papers_text_run_has_1125_iterations():
+    assert -(-4 * 18_000 // 64) == 1125  # what TrainingBatches does; 1,128 if every epoch started a new batch
+
+
+def test_the_result_is_the_last_epoch_on_the_test_split(shared, tmp_path):
+    config = make_config(shared, evaluation={"limit": 100, "every": 1, "batch_size": 33})
+    result = train(config, tmp_path / "run")
+    evaluations = [line for line in metrics_of(tmp_path / "run") if line["kind"] == "evaluation"]
+    assert [line["epoch"] for line in evaluations] == [1, 2, 3]
+    assert (result.accuracy, result.label_loss) == (evaluations[-1]["accuracy"], evaluations[-1]["label_loss"])
+    saved = load_file(tmp_path / "run" / "test-logits.safetensors")
+    assert saved["logits"].shape == (100, 10)
+    right = (saved["logits"].argmax(-1) == saved["labels"]).double().mean().item()
+    assert result.accuracy == pytest.approx(right)
+    loss = torch.nn.functional.cross_entropy(saved["logits"], saved["labels"]).item()
+    assert result.label_loss == pytest.approx(loss, rel=1e-5)
+    options = {"limit": 100, "batch_size": 33}
+    without = train(make_config(shared, evaluation=options), tmp_path / "without")
+    assert without.student_fingerprint == result.student_fingerprint
+
+
+def test_the_monitor_looks_at_every_nth_batch_whatever_the_objective(shared, tmp_path):
+    train(make_config(shared, objective="ce"), tmp_path / "run")
+    seen = [line for line in metrics_of(tmp_path / "run") if line["kind"] == "monitor"]
+    assert [line["step"] for line in seen] == [5, 10, 15]
+    for line in seen:
+        assert 0 <= line["blocked_share"] <= 1
+        assert line["conditional_loss"] > 0
+        assert 0 < line["retention"] <= 1
+        assert line["compensation"] > 0
+    train(make_config(shared, objective="ce", monitor_every=0), tmp_path / "blind")
+    assert not [line for line in metrics_of(tmp_path / "blind") if line["kind"] == "monitor"]
+    first, second = (read_result(tmp_path / name).student_fingerprint for name in ("run", "blind"))
+    assert first == second
+
+
+def test_selection_rates_are_logged_for_every_epoch(shared, tmp_path):
+    train(make_config(shared, objective="dp-u"), tmp_path / "run")
+    epochs = [line for line in metrics_of(tmp_path / "run") if line["kind"] == "epoch"]
+    assert [line["epoch"] for line in epochs] == [1, 2, 3]
+    rates = [value for line in epochs for name, value in line.items() if "rate" in name or "share" in name]
+    assert len(rates) == 3
+    assert all(0 <= rate <= 1 for rate in rates)
+
+
+def test_a_loss_that_is_not_finite_leaves_the_last_checkpoint_and_says_so(shared, tmp_path):
+    from tpkd.training import NonFiniteError
+
+    config = make_config(shared, optimizer={"name": "sgd", "learning_rate": 1e18}, objective="ce")
+    with pytest.raises(NonFiniteError, match=r"step \d+: the (loss|gradient) is not finite"):
+        train(config, tmp_path / "run")
+    assert "stopped: step" in (tmp_path / "run" / "run.log").read_text()
+    assert read_result(tmp_path / "run") is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"teacher": None, "student": {"model": "builtin:mlp"}}, "teacher: missing, and objective 'tpkd' learns from"),
+        ({"objective": "tpk"}, "objective: name: expected one of ce, kd"),
+        ({"objective": {"name": "kd", "settings": {"t": 4}}}, r"objective: settings: .* expected some of temperature"),
+        ({"objective": {"name": "tpkd", "settings": {"beta": -1}}}, "objective: beta"),
+        ({"data": {"name": "digit"}}, "data: data set: expected one of digits"),
+        ({"student": {"model": "builtin:mpl"}}, "student: model 'builtin:mpl': unknown, expected builtin:mlp"),
+        ({"student": {"model": "builtin:mlp", "options": {"width": 3}}}, "student: width: unknown option"),
+        (
+            {"student": {"model": "builtin:mlp", "weights": "no.safetensors"}},
+            r"student: no\.safetensors: cannot be read",
+        ),
+        ({"student": {"model": "builtin:mlp", "layers": [9]}}, "student: layers: expected layers below 2"),
+        ({"precision": "fp16"}, "precision: fp16 needs an accelerator, expected fp32 or bf16"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_its_key_before_anything_is_computed(shared, tmp_path, changes, message):
+    config = make_config(shared, **changes)
+    with pytest.raises(ConfigError, match=message):
+        train(config, tmp_path / "run")
+
+
+def test_layer_features_need_layers(shared, tmp_path):
+    config = make_config(
+        shared,
+        objective={"name": "dto-kd", "settings": {"layer_features": "own-objective"}},
+        student={"model": "builtin:mlp", "options": {"input_size": 64, "hidden": [16]}},
+    )
+    with pytest.raises(ConfigError, match=r"student\.layers: missing, and objective 'dto-kd' compares layers"):
+        train(config, tmp_path / "run")
+
+
+def test_a_checkpoint_of_another_teacher_is_refused(shared, tmp_path):
+    config = online(make_config(shared))
+    with pytest.raises(InterruptedRunError):
+        train(config, tmp_path / "run", on_step=interrupt_at(6))
+    weights = Path(config.teacher.weights)
+    saved = weights.read_bytes()
+    try:
+        tensors = load_file(weights)
+        tensors["fc.bias"] += 1
+        from safetensors.torch import save_file
+
+        save_file(tensors, weights)
+        with pytest.raises(InputError, match="checkpoint of step 4: teacher: expected"):
+            train(config, tmp_path / "run")
+    finally:
+        weights.write_bytes(saved)
+
+
+def test_a_probe_is_fitted_once_and_found_again(shared, tmp_path):
+    student = {"model": "builtin:mlp", "options": {"input_size": 64, "hidden": [64]}, "head": "probe"}
+    config = make_config(shared, student=student, objective="ce")
+    train(config, tmp_path / "whole")
+    with pytest.raises(InterruptedRunError):
+        train(config, tmp_path / "parts", on_step=interrupt_at(6))
+    probe = (tmp_path / "parts" / "probe.safetensors").read_bytes()
+    train(config, tmp_path / "parts")
+    assert (tmp_path / "parts" / "probe.safetensors").read_bytes() == probe
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+    first = metrics_of(tmp_path / "whole")[0]["loss"]
+    random_start = train(make_config(shared, student=student | {"head": "random"}, objective="ce"), tmp_path / "random")
+    assert random_start.epochs == 3
+    assert first < metrics_of(tmp_path / "random")[0]["loss"]
