@@ -59,7 +59,7 @@ class TrainedRun:
 
     def copy(self, target: Path, config: RunConfig) -> Path:
         """The run directory once more, tied to another configuration."""
-        shutil.copytree(self.directory, target)
+        shutil.copytree(self.directory, target, ignore=shutil.ignore_patterns("studies"))
         (target / "config.yaml").write_text(config_yaml(config))
         return target
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from oracles import conditional, conditional_loss
 from scipy.special import log_softmax
 
+from oracles import conditional, conditional_loss
 from studies.mechanism_run import TEACHER, VIEWS, raw_digits
 from tpkd.data import ViewRecipe
 from tpkd.models import build_model, load_weights
@@ -105,7 +105,7 @@ def test_an_empty_blocked_set_has_no_means():
 
 
 def test_a_teacher_that_is_only_a_cache_leaves_the_test_split_out(ce_run, tmp_path):
-    config = ce_run.changed(**{"teacher": f"{{cache: {ce_run.root}/cache}}"})
+    config = ce_run.changed(teacher=f"{{cache: {ce_run.root}/cache}}")
     found = study_blocking(config, ce_run.copy(tmp_path / "run", config))
     assert [split.split for split in found.splits] == ["train"]
     assert "teacher.model" in found.missing["test"]

@@ -1,10 +1,10 @@
 """Native pairs against plain torch, and the restored state bit for bit."""
 
 import numpy as np
-import oracles
 import pytest
 import torch
 
+import oracles
 from studies.plain_training import PlainTraining
 from tpkd.geometry import alignment_bound, conditional_distortion_limit, joint_distortion_limit
 from tpkd.parameter_space import certify

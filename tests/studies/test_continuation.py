@@ -1,10 +1,10 @@
 """The continuation against plain torch; what is observed is never learned from."""
 
 import numpy as np
-import oracles
 import pytest
-from oracles import conditional_loss
 
+import oracles
+from oracles import conditional_loss
 from studies.plain_training import PlainTraining
 from tpkd.data import TrainingBatches, choose_views, load_dataset
 from tpkd.records import ContinuationRecord

@@ -1,10 +1,10 @@
 """Exact head steps: margins, gains and bounds of the record against NumPy's pseudoinverse and an NNLS projection."""
 
 import numpy as np
-import oracles
 import pytest
 import torch
 
+import oracles
 from studies.mechanism_run import VIEWS, raw_digits, train_runs
 from tpkd.data import ViewRecipe
 from tpkd.records import ExactHeadRecord
