@@ -19,6 +19,8 @@ MAX_CONFIG_BYTES = 1 << 20
 DATA_PLACEHOLDER = "$TPKD_DATA"
 """Stands in a path for the folder that the variable of that name gives: the only one that is ever filled in."""
 
+_UNKNOWN = ("extra_forbidden", "invalid_key")
+
 
 class ConfigError(InputError):
     """A value of the configuration does not work; the message starts with its key."""
@@ -141,14 +143,16 @@ def _set(data: dict[str, Any], key: str, value: Any) -> None:
             inner = {"name": inner}
         data[section] = inner = inner if isinstance(inner, dict) else {}
         data = inner
-    data[last] = value
+    data[last] = copy.deepcopy(value)
 
 
 def _validate(data: dict[str, Any], source: str) -> RunConfig:
     try:
         return RunConfig.model_validate(data)
     except ValidationError as error:
-        problems = [_describe(problem) for problem in error.errors(include_url=False)]
+        # Unknown keys first: a misspelt key is also a missing one.
+        found = sorted(error.errors(include_url=False), key=lambda problem: problem["type"] not in _UNKNOWN)
+        problems = [_describe(problem) for problem in found]
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise InputError(f"{source}: {problems[0]}{more}") from error
 

@@ -1,0 +1,190 @@
+import json
+
+import pytest
+import yaml
+
+from tpkd.config import ConfigError, RunConfig, config_yaml, expand_data, json_schema, keyed, load_config
+from tpkd.files import InputError
+
+MINIMAL = """
+output: runs/{objective}-{seed}
+data: {name: digits}
+student: {model: 'builtin:mlp'}
+objective: ce
+optimizer: {name: sgd, learning_rate: 0.1}
+epochs: 5
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text(MINIMAL)
+    return path
+
+
+def refused(path, overrides=()):
+    with pytest.raises(InputError) as caught:
+        load_config(path, overrides)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_defaults_and_placeholders(file):
+    config = load_config(file, ["seed=43"])
+    assert (config.batch_size, config.precision, config.tf32, config.optimizer.momentum) == (64, "fp32", False, 0.9)
+    assert config.directory == "runs/ce-43"
+
+
+@pytest.mark.parametrize(
+    ("override", "read", "value"),
+    [
+        ("epochs=7", lambda config: config.epochs, 7),
+        ("optimizer.learning_rate=1e-4", lambda config: config.optimizer.learning_rate, 1e-4),
+        ("optimizer={name: adam-weight-decay, learning_rate: 0.1}", lambda config: config.optimizer.eps, 1e-6),
+        ("student.options.hidden=[8, 8]", lambda config: config.student.options, {"hidden": [8, 8]}),
+        ("objective=kd", lambda config: config.objective.name, "kd"),
+        ("objective.settings.temperature=2", lambda config: config.objective.settings, {"temperature": 2}),
+        ("teacher.cache=runs/cache", lambda config: config.teacher.cache, "runs/cache"),
+        ("clip_norm=null", lambda config: config.clip_norm, None),
+        ("output=a=b", lambda config: config.output, "a=b"),
+        ("data.root=", lambda config: config.data.root, None),
+    ],
+)
+def test_overrides(file, override, read, value):
+    assert read(load_config(file, [override])) == value
+
+
+def test_the_last_override_wins(file):
+    assert load_config(file, ["epochs=7", "epochs=8"]).epochs == 8
+
+
+def test_settings_of_a_method_hold_for_that_method_and_yield_to_overrides(file):
+    methods = "methods: {kd: {optimizer.weight_decay: 0.5, objective.settings: {temperature: 3, kd_weight: 2}}}\n"
+    file.write_text(MINIMAL + methods)
+    assert load_config(file).optimizer.weight_decay == 0
+    chosen = load_config(file, ["objective=kd", "objective.settings.temperature=9"])
+    assert chosen.optimizer.weight_decay == 0.5
+    assert chosen.objective.settings == {"temperature": 9, "kd_weight": 2}
+    assert load_config(file, ["objective.name=kd", "optimizer.weight_decay=0.1"]).optimizer.weight_decay == 0.1
+    assert load_config(file, ["objective={name: kd, settings: {temperature: 1}}"]).objective.settings == {
+        "temperature": 1
+    }
+
+
+@pytest.mark.parametrize(
+    ("override", "parts"),
+    [
+        ("epoch=7", ["epoch: unknown key, expected one of ", "batch_size", "did you mean epochs?"]),
+        (
+            "optimizer.lr=0.1",
+            ["optimizer.lr: unknown key, expected one of learning_rate, momentum, name, weight_decay"],
+        ),
+        ("student.modle=x", ["student.modle: unknown key", "did you mean model?"]),
+        ("teacher={model: m, chache: c}", ["teacher.chache: unknown key", "did you mean cache?"]),
+        ("epochs=0", ["epochs: Input should be greater than 0, found 0"]),
+        ("epochs=many", ["epochs: Input should be a valid integer", "found 'many'"]),
+        ("epochs=", ["epochs: Input should be a valid integer", "found None"]),
+        ("optimizer.name=adam", ["optimizer", "'sgd', 'adam-weight-decay'", "found {'name': 'adam'"]),
+        ("optimizer.learning_rate=.nan", ["optimizer.learning_rate: Input should be", "found nan"]),
+        ("optimizer.momentum=1", ["optimizer.momentum: Input should be less than 1, found 1"]),
+        ("precision=half", ["precision: Input should be 'fp32', 'fp16' or 'bf16', found 'half'"]),
+        ("student.head=linear", ["student.head: Input should be 'own', 'random' or 'probe', found 'linear'"]),
+        ("snapshots=[9]", ["snapshots: expected epochs up to 5, found 9"]),
+        ("student.layers=[1]", ["teacher.layers: expected one for each of 1 student.layers, found 0"]),
+        ("teacher={}", ["teacher: expected a model, a cache, or both"]),
+        ("teacher={cache: c, views: {pad: 3}}", ["teacher.views.pad: expected 0 as in views, found 3"]),
+        ("epochs", ["override 'epochs': expected key=value"]),
+        ("=3", ["override '=3': expected key=value"]),
+        ("epochs=[1", ["override 'epochs=[1'", "line 1"]),
+        ("views=!!python/object/apply:os.system [id]", ["could not determine a constructor"]),
+    ],
+)
+def test_a_mistake_is_one_line_with_the_key_and_what_is_allowed(file, override, parts):
+    message = refused(file, [override])
+    for part in parts:
+        assert part in message
+    if not override.startswith(("epochs=[", "=", "views=!!")) and "=" in override:
+        assert message.startswith(f"{file}: ")
+
+
+def test_a_missing_key_is_named(file):
+    file.write_text(MINIMAL.replace("epochs: 5", ""))
+    assert refused(file) == f"{file}: epochs: missing"
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("", "expected keys and values, found NoneType"),
+        ("- a\n- b\n", "expected keys and values, found list"),
+        ("a: [1\n", "line 2"),
+        ("a: 1\na: 2\n", "line 2: the key 'a' stands twice"),
+        ("data: {name: a, name: b}\n", "the key 'name' stands twice"),
+        ("a: &x [1, 2]\nb: *x\n", "line 2: aliases are not allowed"),
+        ("a: !!python/object/apply:os.system ['touch /tmp/owned']\n", "could not determine a constructor"),
+        ("a: !!python/name:os.system\n", "could not determine a constructor"),
+        ("a: !include other.yaml\n", "could not determine a constructor"),
+        ("? [a, b]\n: c\n", "unhashable"),
+        ("one: 2\n", "one: unknown key"),
+        ("1: 2\n", "Keys should be strings"),
+    ],
+)
+def test_yaml_that_is_not_plain_data_is_refused(file, text, part):
+    file.write_text(text)
+    assert part in refused(file)
+
+
+def test_files_that_are_no_text_are_refused(file, tmp_path):
+    file.write_bytes(b"\x80\x04\x95\xff\xfe")
+    assert str(file) in refused(file)
+    file.write_bytes(b"a: " + b"x" * (1 << 20))
+    assert "expected at most" in refused(file)
+    assert "cannot be read" in refused(tmp_path / "missing.yaml")
+    assert "cannot be read" in refused(tmp_path)
+
+
+def test_deep_nesting_is_refused_and_not_followed_to_the_end(file):
+    file.write_text("a: " + "[" * 20_000)
+    assert str(file) in refused(file)
+
+
+def test_a_configuration_survives_its_own_file(file, tmp_path):
+    config = load_config(file, ["views={num_views: 8, mean: [0.1, 0.2, 0.3]}", "snapshots=[1, 5]"])
+    path = tmp_path / "resolved.yaml"
+    path.write_text(config_yaml(config))
+    assert load_config(path) == config
+
+
+def test_a_configuration_is_frozen(file):
+    with pytest.raises(ValueError, match="frozen"):
+        load_config(file).epochs = 3
+
+
+def test_the_schema_is_json_and_describes_every_key():
+    schema = json.loads(json.dumps(json_schema()))
+    assert schema["additionalProperties"] is False
+    assert set(schema["properties"]) == set(RunConfig.model_fields)
+    assert schema["properties"]["precision"]["enum"] == ["fp32", "fp16", "bf16"]
+    sections = schema["$defs"].values()
+    assert all(section["additionalProperties"] is False and section["description"] for section in sections)
+
+
+def test_the_data_variable_is_the_only_one_filled_in(monkeypatch):
+    monkeypatch.setenv("TPKD_DATA", "/data")
+    assert expand_data("hf:$TPKD_DATA/weights/$HOME") == "hf:/data/weights/$HOME"
+    monkeypatch.delenv("TPKD_DATA")
+    with pytest.raises(InputError, match="expected the variable TPKD_DATA"):
+        expand_data("$TPKD_DATA/x")
+
+
+def test_keyed_errors_keep_the_innermost_key():
+    with pytest.raises(ConfigError, match=r"^inner: bad$"), keyed("outer"), keyed("inner"):
+        raise ValueError("bad")
+    with pytest.raises(KeyError), keyed("outer"):
+        raise KeyError("not about values")
+
+
+def test_yaml_needs_no_unsafe_loader(file):
+    assert yaml.safe_load(file.read_text())["epochs"] == load_config(file).epochs
