@@ -88,6 +88,10 @@ class MethodSummary:
     """The t-interval of the mean; None with fewer than two seeds."""
     high: float | None
     versus: tuple[PairedDifference, ...]
+    seconds: float | None
+    """Wall-clock of a run in the mean."""
+    final: dict[str, float | None]
+    """Means over the seeds of the fields of their final states; empty without a teacher to compare with."""
 
 
 @dataclass(frozen=True)

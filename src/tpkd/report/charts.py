@@ -60,10 +60,10 @@ def draw(
         paint(axes)
         drawing = io.StringIO()
         figure.savefig(drawing, format="svg", transparent=True, metadata={"Date": None})
-    return Chart(name, title, description, _inline(drawing.getvalue(), name, title, description))
+    return Chart(name, title, description, inline_drawing(drawing.getvalue(), name, title, description))
 
 
-def _inline(drawing: str, name: str, title: str, description: str) -> str:
+def inline_drawing(drawing: str, name: str, title: str, description: str) -> str:
     """The bare element: sized by the page, its ids unique there, with a title and a description."""
     svg = drawing[drawing.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)

@@ -2,11 +2,10 @@
 
 from functools import partial
 from pathlib import PurePath
-from typing import Any
 
 from tpkd.records import DiagnosisRecord
 from tpkd.report.diagnosis_charts import student_charts, trend_charts
-from tpkd.report.numbers import FORMATS
+from tpkd.report.html import number_markup, page_template
 from tpkd.report.reading import CAVEAT, read_student, read_trend
 
 PAGE_CLASSES = 500
@@ -33,24 +32,15 @@ def diagnosis_page(record: DiagnosisRecord) -> str:
     Every number carries the path of its value in the record (`data-path`) and that value unrounded (`value`).
     Needs the extra `report` (jinja2, matplotlib).
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("tpkd.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     data, last = record.to_dict(), len(record.students) - 1
     student = record.students[last]
     # The classes with most left to learn come first; without JavaScript this is the order that remains.
     order = sorted(student.classes, key=lambda state: -(state.conditional_loss or 0.0))[:PAGE_CLASSES]
-    return environment.get_template("diagnosis.html").render(
+    return page_template("diagnosis.html").render(
         record=record,
         student=student,
         at=f"students.{last}",
-        number=partial(_number, data),
+        number=partial(number_markup, data),
         short=lambda file: PurePath(file).name,
         reading=read_student(student),
         trend=read_trend(record) if last else None,
@@ -60,13 +50,3 @@ def diagnosis_page(record: DiagnosisRecord) -> str:
         fields=FIELDS,
         classes=order,
     )
-
-
-def _number(data: dict[str, Any], path: str, kind: str) -> Any:
-    from markupsafe import Markup
-
-    value: Any = data
-    for key in path.split("."):
-        value = value[int(key)] if isinstance(value, list) else value[key]
-    exact = "" if value is None else repr(value)
-    return Markup('<data value="{}" data-path="{}">{}</data>').format(exact, path, FORMATS[kind](value))

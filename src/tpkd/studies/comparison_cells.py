@@ -41,10 +41,6 @@ def collect(grid: Grid, shared: Shared | None, failures: dict[str, str]) -> Comp
         failures: cell -> why it failed.
     """
     cells = tuple(_cell(grid, cell, failures.get(cell.name)) for cell in grid.cells)
-    accuracies: dict[str, dict[int, float]] = {objective: {} for objective in grid.objectives}
-    for cell in cells:
-        if cell.accuracy is not None:
-            accuracies[cell.objective][cell.seed] = cell.accuracy
     configs = grid.by_objective()
     return ComparisonRecord(
         name=grid.name,
@@ -58,7 +54,7 @@ def collect(grid: Grid, shared: Shared | None, failures: dict[str, str]) -> Comp
         protocol=dict(flat_items("", grid.base.model_dump(mode="json", exclude=_NOT_SHARED))),
         settings=tuple(_settings(config) for config in configs.values()),
         cells=cells,
-        methods=summarize_methods(accuracies, grid.seeds),
+        methods=summarize_methods(cells, grid.objectives, grid.seeds),
         identical=_identical(cells),
         environments=_environments(grid),
     )

@@ -2,9 +2,10 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 
-from tpkd.records.comparison import MethodSummary, PairedDifference
+from tpkd.records.comparison import Cell, FinalState, MethodSummary, PairedDifference
 
 CONFIDENCE_LEVEL = 0.95
 
@@ -77,35 +78,54 @@ def paired_difference(
 
 
 def summarize_methods(
-    accuracies: Mapping[str, Mapping[int, float]], seeds: Sequence[int], references: Sequence[str] = ("kd", "ce")
+    cells: Sequence[Cell], objectives: Sequence[str], seeds: Sequence[int], references: Sequence[str] = ("kd", "ce")
 ) -> tuple[MethodSummary, ...]:
     """Every objective over its finished seeds, against the references by seed.
 
     Args:
-        accuracies: objective -> seed -> accuracy, finished cells only.
+        cells: of the grid, in any state.
+        objectives: the rows, in order.
         seeds: all seeds of the grid, so that missing ones are named.
         references: the objectives that the others are compared with.
     """
-    return tuple(_summarize(name, accuracies, seeds, references) for name in accuracies)
+    finished: dict[str, dict[int, Cell]] = {objective: {} for objective in objectives}
+    for cell in cells:
+        if cell.status == "finished":
+            finished[cell.objective][cell.seed] = cell
+    return tuple(_summarize(objective, finished, seeds, references) for objective in objectives)
 
 
 def _summarize(
-    objective: str, accuracies: Mapping[str, Mapping[int, float]], seeds: Sequence[int], references: Sequence[str]
+    objective: str, finished: Mapping[str, Mapping[int, Cell]], seeds: Sequence[int], references: Sequence[str]
 ) -> MethodSummary:
-    found = accuracies[objective]
-    finished = tuple(seed for seed in seeds if seed in found)
-    values = tuple(found[seed] for seed in finished)
+    cells = [finished[objective][seed] for seed in seeds if seed in finished[objective]]
+    accuracies = {name: {seed: cell.accuracy or 0.0 for seed, cell in finished[name].items()} for name in finished}
+    values = [accuracies[objective][cell.seed] for cell in cells]
     low, high = mean_interval(values) or (None, None)
-    others = [name for name in references if name != objective and name in accuracies]
-    pairs = (paired_difference(name, found, accuracies[name]) for name in others)
+    others = [name for name in references if name != objective and name in finished]
+    pairs = (paired_difference(name, accuracies[objective], accuracies[name]) for name in others)
     return MethodSummary(
         objective=objective,
-        seeds=finished,
-        missing_seeds=tuple(seed for seed in seeds if seed not in found),
-        accuracies=values,
+        seeds=tuple(cell.seed for cell in cells),
+        missing_seeds=tuple(seed for seed in seeds if seed not in finished[objective]),
+        accuracies=tuple(values),
         mean=statistics.fmean(values) if values else None,
         standard_deviation=statistics.stdev(values) if len(values) > 1 else None,
         low=low,
         high=high,
         versus=tuple(pair for pair in pairs if pair is not None),
+        seconds=_mean(cell.seconds for cell in cells),
+        final=_mean_final([cell.final for cell in cells if cell.final is not None]),
     )
+
+
+def _mean_final(states: Sequence[FinalState]) -> dict[str, float | None]:
+    if not states:
+        return {}
+    return {field.name: _mean(getattr(state, field.name) for state in states) for field in fields(FinalState)}
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    """The mean of those that are there; None if none is."""
+    found = [value for value in values if value is not None]
+    return statistics.fmean(found) if found else None

@@ -4,6 +4,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
   const headers = [...table.tHead.rows[0].cells];
   const key = (row, column) => {
     const cell = row.cells[column];
+    if (cell.dataset.sort !== undefined) return cell.dataset.sort === "" ? null : Number(cell.dataset.sort);
     const data = cell.childElementCount === 1 ? cell.querySelector(":scope > data") : null;
     if (data) return data.value === "" ? null : Number(data.value);
     const text = cell.textContent.trim();

@@ -1,0 +1,28 @@
+"""`tpkd report`: the page and the tables of a comparison or a run."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from tpkd.files import extra
+
+
+def report(
+    directory: Annotated[Path, typer.Argument(help="What `tpkd compare` or `tpkd train` made.")],
+) -> None:
+    """Write one self-contained page, and every table as Markdown, CSV and LaTeX, from records alone.
+
+    Studies, diagnoses and figures of the directory are shown where they are. The same records give the same bytes.
+
+    Example: tpkd report runs/digits
+    """
+    with extra("report"):
+        import jinja2  # noqa: F401
+        import matplotlib  # noqa: F401
+    with extra("train"):
+        from tpkd.studies.reporting import write_report
+    written = write_report(directory)
+    for line in (f"page: {written[0]}", f"tables: {len(written) - 1} files in {directory / 'tables'}"):
+        Console().print(line, highlight=False, markup=False, soft_wrap=True)
