@@ -4,7 +4,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test test-timm check bench browser paper
+.PHONY: help demo test test-timm test-faults check bench browser paper
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -18,6 +18,9 @@ test: .venv/installed-dev ## run every test, the examples in the documentation i
 
 test-timm: .venv-timm/installed ## the paper's vision models; an environment of its own, because timm brings torchvision
 	.venv-timm/bin/python -m pytest tests/models_timm
+
+test-faults: .venv/installed-dev ## the whole of the fault tests: more kills, corruptions and hostile files than `make test`
+	TPKD_FAULTS=full $(BIN)/python -m pytest -n $(WORKERS) tests/faults
 
 check: .venv/installed-dev ## formatting, lints and strict types
 	$(BIN)/ruff format --check .
