@@ -5,10 +5,12 @@ import sys
 import typer
 
 from tpkd.cli.cache import cache
+from tpkd.cli.compare import compare
 from tpkd.cli.demo import demo
 from tpkd.cli.diagnose import diagnose
 from tpkd.cli.figures import figures
 from tpkd.cli.methods import methods
+from tpkd.cli.report import report
 from tpkd.cli.study import study
 from tpkd.cli.train import train
 from tpkd.files import InputError
@@ -19,7 +21,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for verb in (diagnose, train, figures, methods, demo):
+for verb in (diagnose, train, compare, report, figures, methods, demo):
     app.command()(verb)
 app.add_typer(cache, name="cache")
 app.add_typer(study, name="study")
