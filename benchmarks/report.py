@@ -1,0 +1,197 @@
+"""RESULTS.md and its plot from what a run measured; nothing else writes them."""
+
+import os
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from benchmarks.criteria import Criterion, all_criteria, ratio, slope
+from benchmarks.losses import SLOW
+
+if TYPE_CHECKING:
+    from benchmarks.run import CaseResult, Results
+
+PLOT = "results.svg"
+
+
+def write_report(results: "Results", directory: Path) -> None:
+    """Write the page and the plot into `directory`."""
+    criteria = all_criteria(results)
+    sections = [
+        _opening(criteria),
+        _machine(),
+        f"![Time of TPKD over KD, and growth with the number of classes]({PLOT})",
+        _times(results.cases),
+        _memory(results.cases),
+        _growth(results),
+        _steps(results),
+        _linear(results),
+        _criteria(criteria),
+    ]
+    (directory / "RESULTS.md").write_text("\n\n".join(sections) + "\n")
+    _plot(results, directory / PLOT)
+
+
+def _table(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}" if value == value else "failed"
+
+
+def _opening(criteria: list[Criterion]) -> str:
+    missed = [criterion for criterion in criteria if not criterion.met]
+    lines = [
+        "# What the protected loss costs",
+        "",
+        "Written by `make bench` alone. Times are the lower quartile of forward and backward passes taken "
+        "in turns in one run; memory is the peak of the profiler's memory events beyond the inputs. KD is "
+        "`F.cross_entropy(z, y) + T*T*F.kl_div(F.log_softmax(z/T, -1), F.log_softmax(zt/T, -1), "
+        'reduction="batchmean", log_target=True)` with T = 4. There was no accelerator to measure on.',
+        "",
+        f"Of {len(criteria)} promises {len(criteria) - len(missed)} are met.",
+    ]
+    if missed:
+        lines += ["Not met:", ""]
+        lines += [f"- {c.name}: {_number(c.found)}{c.unit}, limit {_number(c.limit)}{c.unit}" for c in missed]
+    return "\n".join(lines)
+
+
+def _machine() -> str:
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [
+            line.split(":")[1].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")
+        ]
+        model = names[0] if names else model
+    versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "numpy", "entmax"))
+    threads = f"{torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}"
+    return (
+        f"Machine: {model}, {os.cpu_count()} cores, {threads}; "
+        f"{platform.system()}, Python {platform.python_version()}, {versions}."
+    )
+
+
+def _case_name(result: "CaseResult") -> str:
+    case = result.case
+    return f"({case.rows}, {case.num_classes}) {case.kind} {case.dtype}"
+
+
+def _times(cases: list["CaseResult"]) -> str:
+    header = ["(N, K), logits", "KD, ms", "TPKD, ms", "TPKD / KD", "TPKD / CE", "compiled TPKD / KD", *SLOW]
+    rows = []
+    for result in cases:
+        milliseconds = {name: value * 1000 for name, value in result.seconds.items()}
+        rows.append(
+            [
+                _case_name(result),
+                _number(milliseconds["KD"]),
+                _number(milliseconds["TPKD"]),
+                f"**{_number(ratio(result, 'TPKD', 'KD'))}**",
+                _number(ratio(result, "TPKD", "CE")),
+                _number(ratio(result, "TPKD, compiled", "KD, compiled")),
+                *(f"{_number(ratio(result, name, 'KD'))} × KD" for name in SLOW),
+            ]
+        )
+    slower = [_case_name(result) for result in cases if ratio(result, "TPKD", "KD") > 1]
+    text = "TPKD is faster than KD everywhere." if not slower else f"TPKD is slower than KD at: {'; '.join(slower)}."
+    failures = [f"- {_case_name(r)}, {name}: {reason}" for r in cases for name, reason in r.failures.items()]
+    failed = "\n\nFailed:\n\n" + "\n".join(failures) if failures else "\n\nNothing failed."
+    note = (
+        "With few classes a call is a fraction of a millisecond and the number of operations decides, not the number "
+        "of classes. Cross-entropy alone, which learns nothing from a teacher, is faster than both throughout."
+    )
+    return f"## Time\n\n{_table(header, rows)}\n\n{text} {note}{failed}"
+
+
+def _memory(cases: list["CaseResult"]) -> str:
+    header = ["(N, K), logits", "one gradient, MB", "TPKD, MB", "KD, MB", "CE, MB", *(f"{name}, MB" for name in SLOW)]
+    rows = []
+    for result in cases:
+        case = result.case
+        gradient = case.rows * case.num_classes * {"float32": 4, "bfloat16": 2}[case.dtype]
+        peaks = [result.peak.get(name, float("nan")) / 1e6 for name in ("TPKD", "KD", "CE", *SLOW)]
+        rows.append([_case_name(result), _number(gradient / 1e6), *map(_number, peaks)])
+    return f"## Memory\n\n{_table(header, rows)}"
+
+
+def _growth(results: "Results") -> str:
+    parts = ["## Growth"]
+    for what, times in (("K, 16 rows", results.growth_in_classes), ("N, 1,000 classes", results.growth_in_rows)):
+        sizes = list(next(iter(times.values())))
+        header = [f"ms by {what}", *(f"{size:,}" for size in sizes), "log-log slope"]
+        rows = [
+            [name, *(_number(value * 1000) for value in taken.values()), f"{slope(taken):.2f}"]
+            for name, taken in times.items()
+        ]
+        parts.append(_table(header, rows))
+    return "\n\n".join(parts)
+
+
+def _steps(results: "Results") -> str:
+    header = ["student", "step with CE, ms", "TPKD / CE", "KD / CE", "share of CE", "share of KD", "share of TPKD"]
+    rows = [
+        [
+            name,
+            _number(times["CE"] * 1000),
+            f"**{times['TPKD'] / times['CE']:.3f}**",
+            f"{times['KD'] / times['CE']:.3f}",
+            *(f"{100 * times[f'{loss} alone'] / times[loss]:.2f} %" for loss in ("CE", "KD", "TPKD")),
+        ]
+        for name, times in results.steps.items()
+    ]
+    return f"## A training step\n\nForward, loss, backward and SGD, teacher logits at hand.\n\n{_table(header, rows)}"
+
+
+def _linear(results: "Results") -> str:
+    linear = results.linear
+    peaks = ", ".join(f"{value / 1e6:.1f} MB at {rows:,} rows" for rows, value in linear.bytes_beyond.items())
+    return (
+        "## A linear head over 50,000 classes (D = 256)\n\n"
+        f"`linear_tpkd_loss` holds beyond inputs and gradients {peaks}. At 1,024 rows the dense loss holds "
+        f"{linear.dense_bytes_beyond / 1e6:.1f} MB and takes {linear.dense_seconds:.2f} s, the chunked one "
+        f"{linear.chunked_seconds:.2f} s ({linear.chunked_seconds / linear.dense_seconds:.2f} ×)."
+    )
+
+
+def _criteria(criteria: list[Criterion]) -> str:
+    rows = [
+        [c.name, f"{_number(c.limit)}{c.unit}", f"{_number(c.found)}{c.unit}", "met" if c.met else "**not met**"]
+        for c in criteria
+    ]
+    return f"## Every promise\n\n{_table(['promise', 'limit', 'measured', ''], rows)}"
+
+
+def _plot(results: "Results", path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), constrained_layout=True)
+    chosen = [result for result in results.cases if result.case.dtype == "float32"]
+    kinds = sorted({result.case.kind for result in chosen})
+    shapes = sorted({(result.case.num_classes, result.case.rows) for result in chosen})
+    for index, kind in enumerate(kinds):
+        heights = [
+            ratio(result, "TPKD", "KD")
+            for num_classes, _ in shapes
+            for result in chosen
+            if result.case.kind == kind and result.case.num_classes == num_classes
+        ]
+        left.bar([i + 0.27 * (index - 1) for i in range(len(shapes))], heights, width=0.25, label=kind)
+    left.axhline(1.0, color="black", linewidth=0.8)
+    left.set_xticks(range(len(shapes)), [f"({rows}, {num_classes})" for num_classes, rows in shapes])
+    left.set(xlabel="(N, K)", ylabel="time, TPKD / KD", title="Forward and backward pass, float32")
+    left.legend(frameon=False)
+    for name, times in results.growth_in_classes.items():
+        right.loglog(list(times), [value * 1000 for value in times.values()], marker="o", label=name)
+    right.set(xlabel="number of classes K", ylabel="milliseconds, 16 rows", title="Growth with the number of classes")
+    right.legend(frameon=False)
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
