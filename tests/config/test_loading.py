@@ -157,6 +157,14 @@ def test_a_configuration_survives_its_own_file(file, tmp_path):
     assert load_config(path) == config
 
 
+def test_a_resolved_configuration_is_not_changed_by_its_methods_again(file, tmp_path):
+    file.write_text(MINIMAL + "methods: {ce: {epochs: 9}}\n")
+    config = load_config(file, ["epochs=2"])
+    path = tmp_path / "resolved.yaml"
+    path.write_text(config_yaml(config))
+    assert load_config(path).epochs == config.epochs == 2
+
+
 def test_a_configuration_is_frozen(file):
     with pytest.raises(ValueError, match="frozen"):
         load_config(file).epochs = 3

@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 
 import pytest
 
@@ -44,6 +46,22 @@ def test_a_log_that_lost_lines_is_refused(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("{}\n")
     with pytest.raises(InputError, match=r"metrics\.jsonl: expected at least 100 bytes up to step 9, found 3"):
         open_log(tmp_path, 100, 9)
+
+
+def test_a_disk_that_refuses_a_line_is_said_with_the_path(tmp_path):
+    class Full:
+        def write(self, data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    log = open_log(tmp_path)
+    log._file.close()
+    log._file = Full()
+    with pytest.raises(InputError, match=r"metrics\.jsonl: cannot be written: No space left on device"):
+        log.write("train", 1, {})
+    (tmp_path / "metrics.jsonl").unlink()
+    (tmp_path / "metrics.jsonl").mkdir()
+    with pytest.raises(InputError, match=r"metrics\.jsonl: cannot be written"):
+        open_log(tmp_path)
 
 
 def test_a_process_that_is_not_the_first_writes_nothing(tmp_path):

@@ -30,7 +30,7 @@ def train(
     Example: tpkd train configs/digits.yaml objective=kd epochs=5 optimizer.learning_rate=0.1
     """
     with extra("train"):
-        from tpkd.training import NonFiniteError
+        from tpkd.training import NonFiniteError, end_processes
         from tpkd.training import train as run_training
     console = Console()
     with config_errors(config):
@@ -38,6 +38,7 @@ def train(
         with _progress() as on_step:
             try:
                 result = run_training(loaded, resume=resume, on_step=on_step)
+                end_processes()
             except NonFiniteError as error:
                 Console(stderr=True).print(f"tpkd: {error}", highlight=False, markup=False, soft_wrap=True)
                 raise typer.Exit(1) from error

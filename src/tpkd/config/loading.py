@@ -204,6 +204,8 @@ def _without_tags(place: Sequence[str]) -> list[str]:
 def config_yaml(config: RunConfig) -> str:
     """The whole configuration as YAML, defaults included, so that a run is reproducible from its directory.
 
+    What `methods` said has been applied and is left out: read again it would win over the overrides.
+
     Example:
         >>> data = {"name": "digits"}, {"model": "builtin:mlp"}, {"name": "sgd", "learning_rate": 0.1}
         >>> keys = "data", "student", "optimizer"
@@ -211,7 +213,8 @@ def config_yaml(config: RunConfig) -> str:
         >>> resolve_config(yaml.safe_load(config_yaml(config))) == config
         True
     """
-    text: str = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
+    plain = config.model_dump(mode="json", exclude={"methods"})
+    text: str = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120)
     return text
 
 

@@ -6,6 +6,7 @@ from tpkd.training.evaluation import Evaluation, evaluate
 from tpkd.training.loop import StepReport, train
 from tpkd.training.monitor import observe
 from tpkd.training.optimizer import AdamWeightDecay, build_optimizer
+from tpkd.training.run import end_processes
 from tpkd.training.schedule import rate_factor
 from tpkd.training.step import NonFiniteError, StepOutcome, take_step
 
@@ -19,6 +20,7 @@ __all__ = [
     "StepOutcome",
     "StepReport",
     "build_optimizer",
+    "end_processes",
     "evaluate",
     "observe",
     "rate_factor",

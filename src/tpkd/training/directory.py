@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from tpkd.cache.lock import LOCK_NAME, locked
-from tpkd.config import RunConfig, config_yaml, resolve_config
+from tpkd.config import RunConfig, config_yaml, load_config
 from tpkd.files import InputError, publish, reading
 from tpkd.records import Record
 
@@ -77,10 +76,12 @@ def bind(directory: Path, config: RunConfig) -> None:
     Raises:
         InputError: the directory holds something else; every key that differs is named.
     """
+    for partial in directory.rglob(".*.partial"):  # of a run that was killed while it published a file
+        if partial.is_file():
+            partial.unlink()
     path = directory / CONFIG_NAME
     if path.exists():
-        with reading(path):
-            found = resolve_config(yaml.safe_load(path.read_text(encoding="utf-8")), source=str(path))
+        found = load_config(path)
         expected, saved = (
             dict(flat_items("", part.model_dump(mode="json", exclude=set(FREE_KEYS)))) for part in (config, found)
         )

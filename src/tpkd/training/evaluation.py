@@ -52,11 +52,8 @@ def evaluate(
     Networks without statistics of their batch give the same numbers for any number of processes.
     """
     with extra("train"):
-        from torchmetrics import MeanMetric
-        from torchmetrics.classification import MulticlassAccuracy
+        from torchmetrics.functional.classification import multiclass_accuracy
         from torchmetrics.utilities.distributed import gather_all_tensors
-    accuracy = MulticlassAccuracy(dataset.num_classes, average="micro", validate_args=False).to(accelerator.device)
-    loss = MeanMetric().to(accelerator.device)
     batches = PlainBatches(dataset, preparation, batch_size=batch_size)
     share = [len(batches) * part // accelerator.num_processes for part in range(accelerator.num_processes + 1)]
     start, stop = share[accelerator.process_index], share[accelerator.process_index + 1]
@@ -65,18 +62,16 @@ def evaluate(
     student.eval()
     for batch in load_batches(batches, start=start, stop=stop, workers=workers):
         with accelerator.autocast():
-            logits = student(to_device(batch.inputs, accelerator.device)).float()
-        labels = batch.labels.to(accelerator.device)
-        accuracy.update(logits, labels)
-        loss.update(functional.cross_entropy(logits, labels, reduction="none"))
-        found.append(logits)
+            found.append(student(to_device(batch.inputs, accelerator.device)).float())
     student.train(training)
-    logits = torch.cat(found)
-    shares = gather_all_tensors(logits) if accelerator.num_processes > 1 else [logits]
+    own = torch.cat(found)
+    logits = torch.cat(gather_all_tensors(own)) if accelerator.num_processes > 1 else own
+    labels = torch.from_numpy(dataset.labels).to(logits.device)
+    # Of the whole split at once, so that no share is weighed wrongly.
     return Evaluation(
-        accuracy=float(accuracy.compute()),
-        label_loss=float(loss.compute()),
-        logits=torch.cat(shares).cpu(),
+        accuracy=float(multiclass_accuracy(logits, labels, dataset.num_classes, average="micro")),
+        label_loss=float(functional.cross_entropy(logits, labels)),
+        logits=logits.cpu(),
         labels=torch.from_numpy(dataset.labels),
         sample_ids=torch.from_numpy(dataset.ids),
     )

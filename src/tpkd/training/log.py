@@ -3,7 +3,8 @@
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -64,9 +65,10 @@ class RunLog:
         found = path.stat().st_size if path.exists() else 0
         if found < offset:
             raise InputError(f"{path}: expected at least {offset} bytes up to step {step}, found {found}")
-        self._file = path.open("ab")
-        self._file.truncate(offset)
-        self._file.seek(offset)  # truncation leaves the position where the end was
+        with _writing(path):
+            self._file = path.open("ab")
+            self._file.truncate(offset)
+            self._file.seek(offset)  # truncation leaves the position where the end was
         if tensorboard:
             with extra("train"):
                 from torch.utils.tensorboard import SummaryWriter
@@ -93,11 +95,9 @@ class RunLog:
             return
         plain = {name: _plain(value) for name, value in values.items()}
         line = json.dumps({"kind": kind, "step": step, **plain}, allow_nan=False)
-        try:
+        with _writing(self._directory / METRICS_NAME):
             self._file.write(f"{line}\n".encode())
             self._file.flush()
-        except OSError as error:
-            raise InputError(f"{self._file.name}: cannot be written: {error.strerror or error}") from error
         if self._board is not None:
             for name, value in plain.items():
                 if isinstance(value, int | float) and not isinstance(value, bool):
@@ -107,7 +107,8 @@ class RunLog:
         """Flush the metrics to disk; returns how many bytes of them belong to the run so far."""
         if not self._writes:
             return 0
-        os.fsync(self._file.fileno())
+        with _writing(self._directory / METRICS_NAME):
+            os.fsync(self._file.fileno())
         return self._file.tell()
 
     def note(self, text: str) -> None:
@@ -115,6 +116,14 @@ class RunLog:
         if self._writes:
             with (self._directory / LOG_NAME).open("a", encoding="utf-8") as log:
                 log.write(f"{datetime.now(UTC).isoformat(timespec='seconds')} {text}\n")
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 def _plain(value: Any) -> Any:

@@ -125,6 +125,13 @@ def start_accelerator(config: RunConfig) -> Any:
     return accelerator
 
 
+def end_processes() -> None:
+    """Take leave of the other processes of a run; without it one that ends first may take the others down."""
+    from accelerate import PartialState
+
+    PartialState().destroy_process_group()
+
+
 def assemble(config: RunConfig, accelerator: Any, directory: Path) -> Run:
     """Build everything a configuration names and check that it fits together, before anything is computed.
 

@@ -1,0 +1,83 @@
+"""Two processes that share every batch do what one process does."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from faults.train_ranks import all_steps
+from tpkd.files import InputError
+from tpkd.training import read_result, train
+from training.equality import assert_same_run, metrics_of
+from training.steps import assert_close
+from training.tiny import make_config, with_cache
+
+TOLERANCE = {"float32": 1e-6, "float64": 1e-12}
+"""The same sums in another order."""
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory):
+    """A directory in which two processes have done their work, started as torchrun would start them."""
+    directory = tmp_path_factory.mktemp("ranks")
+    with_cache(directory)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(Path(__file__).with_name("train_ranks.py")), str(directory)]
+    children = []
+    for rank in range(2):
+        own = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+        with (directory / f"rank-{rank}.log").open("w") as log:
+            children.append(subprocess.Popen(command, env=os.environ | shared | own, stdout=log, stderr=log))
+    try:
+        codes = [child.wait(timeout=300) for child in children]
+    finally:
+        for child in children:
+            child.kill()
+    assert codes == [0, 0], [(directory / f"rank-{rank}.log").read_text()[-3000:] for rank in range(2)]
+    return directory
+
+
+def test_both_processes_hold_the_same_gradients(together, record_property):
+    first, second = (load_file(together / f"rank-{rank}.safetensors") for rank in range(2))
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        assert value.equal(second[name]), name
+    record_property("fault: steps shared by two processes", len({name.rsplit("/", 1)[0] for name in first}))
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_two_processes_of_32_give_the_gradient_of_one_batch_of_64(together, dtype):
+    found, expected = load_file(together / "rank-0.safetensors"), all_steps(together, 64)
+    mine = [{name: value for name, value in each.items() if name.startswith(dtype)} for each in (found, expected)]
+    assert_close(*mine, TOLERANCE[dtype])
+
+
+def test_a_whole_run_of_two_processes_follows_that_of_one(together):
+    config = make_config(together, evaluation={"limit": 100, "batch_size": 7})
+    result, alone = read_result(together / "two"), train(config, together / "one")
+    assert (result.processes, alone.processes) == (2, 1)
+    assert (result.steps, result.samples, result.test_samples) == (alone.steps, alone.samples, alone.test_samples)
+    assert result.accuracy == pytest.approx(alone.accuracy, abs=0.011)  # of 100 samples one may turn over
+    for one, two in zip(metrics_of(together / "one"), metrics_of(together / "two"), strict=True):
+        assert one.pop("kind") == two.pop("kind")
+        one.pop("accuracy", None), two.pop("accuracy", None)
+        assert two == pytest.approx(one, rel=1e-3, abs=1e-4)  # rounding, over fifteen steps
+
+
+def test_two_processes_continue_bit_for_bit(together):
+    assert "continued from step 4" in (together / "stopped" / "run.log").read_text()
+    assert_same_run(together / "unbroken", together / "stopped")
+
+
+def test_another_number_of_processes_is_refused(together):
+    (together / "unbroken" / "result.json").unlink()
+    student = {"model": "builtin:mlp", "options": {"input_size": 64, "hidden": [16], "dropout": 0.2}}
+    with pytest.raises(InputError, match="processes: expected 1, found 2"):
+        train(make_config(together, objective="dto-kd", student=student), together / "unbroken")

@@ -1,0 +1,88 @@
+"""One of two processes that share every batch, its rank in the environment as torchrun sets it.
+
+    python train_ranks.py DIRECTORY
+
+Leaves `rank-R.safetensors` (what the first step of every case gave, by dtype, objective and share of ignored labels)
+and the runs `two` (a plain one), `unbroken` and `stopped` (one that was stopped and continued).
+"""
+
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import torch
+from safetensors.torch import save_file
+
+from tpkd.training import end_processes, loop, train
+from tpkd.training.run import assemble, start_accelerator
+from tpkd.training.step import take_step
+from training.steps import first_steps
+from training.tiny import ALIGNED, SEPARABLE, make_config, online
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+CASES = {**SEPARABLE, "dhkd-aligned": ALIGNED, "dto-kd": {"layer_features": "own-objective"}}
+
+
+def all_steps(directory, micro_batch_size):
+    """What the first step of every case gives, by name."""
+    found = {}
+    for label, dtype in DTYPES.items():
+        torch.set_default_dtype(dtype)
+        for name, settings in CASES.items():
+            config = make_config(
+                directory,
+                objective={"name": name.removesuffix("-aligned"), "settings": settings},
+                teacher={"cache": str(directory / "cache"), "layers": [2]},
+                batch_size=64,
+                micro_batch_size=micro_batch_size,
+            )
+            for key, value in first_steps(config, directory).items():
+                found[f"{label}/{name}/{key}"] = value
+        torch.set_default_dtype(torch.float32)
+    return found
+
+
+def check_teacher(directory):
+    """A teacher that runs at every step, with batch statistics, comes out of a step as it went in."""
+    config = online(make_config(directory))
+    run = assemble(config, start_accelerator(config), directory)
+    teacher = run.teacher._model
+    teacher.layers[0] = torch.nn.Sequential(teacher.layers[0], torch.nn.BatchNorm1d(24)).eval().requires_grad_(False)
+    before = {name: value.clone() for name, value in teacher.state_dict().items()}
+    take_step(run, 1, run.batches[0])
+    assert all(parameter.grad is None for parameter in teacher.parameters())
+    assert all(torch.equal(value, before[name]) for name, value in teacher.state_dict().items())
+    assert not teacher.training
+    assert isinstance(run.module, torch.nn.parallel.DistributedDataParallel)
+
+
+class StopError(Exception):
+    pass
+
+
+def stop_and_continue(config, directory):
+    def stopping(run, step, samples, **options):
+        if step == 7:
+            raise StopError
+        return take_step(run, step, samples, **options)
+
+    loop.take_step = stopping
+    try:
+        train(config, directory)
+    except StopError:
+        loop.take_step = take_step
+    train(config, directory)
+
+
+if __name__ == "__main__":
+    place = Path(sys.argv[1])
+    save_file(all_steps(place, 32), place / f"rank-{os.environ['RANK']}.safetensors")
+    check_teacher(place)
+    train(make_config(place, evaluation={"limit": 100, "batch_size": 7}), place / "two")
+    student = {"model": "builtin:mlp", "options": {"input_size": 64, "hidden": [16], "dropout": 0.2}}
+    dropout = make_config(place, objective="dto-kd", student=student)
+    train(dropout, place / "unbroken")
+    stop_and_continue(dropout, place / "stopped")
+    end_processes()
