@@ -95,6 +95,16 @@ def test_protects_every_margin_bitwise(dtype, num_classes):
     assert (gradient >= at_label).all()
 
 
+@pytest.mark.parametrize("num_classes", [3, 100, 300])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_finished_teacher_adds_exactly_nothing(dtype, num_classes):
+    student, _, labels = make_pairs("random", 200, num_classes, seed=10, dtype=dtype)
+    without, label_gradient = fast(student, student, labels, reduction="none", beta=0.0)
+    values, gradient = fast(student, student, labels, reduction="none", beta=1e6)
+    assert torch.equal(values, without)
+    assert torch.equal(gradient, label_gradient)
+
+
 def adversarial_rows(num_classes: int) -> Tensor:
     """Differences r - q that make a threshold hard: ties, all equal, geometric and exponential tails, one spike."""
     generator = torch.Generator().manual_seed(num_classes)

@@ -124,7 +124,7 @@ def label_rows(
     ):
         least, greatest = labels.aminmax()
         if least.item() >= 0 and greatest.item() < num_classes:
-            return labels.reshape(-1), None
+            return labels if labels.ndim == 1 else labels.reshape(-1), None
     check_labels(labels, position_shape, num_classes, ignore_index=ignore_index)
     flat = labels.reshape(-1).long()
     valid = flat != ignore_index
@@ -226,11 +226,13 @@ def _block(
     log_ratio = torch.sub(q, r, out=spare)
     # 2^x is half the price of e^x, and of the largest entries it keeps every digit.
     sums = logits.mul_(_LOG2_E).exp2_().sum(-1, keepdim=True)
-    logits.mul_(sums.reciprocal())
-    log_sum_r, log_sum_q = sums.log2_().mul_(_LN_2).unbind()  # torch.log would wake a thread pool
+    logits.div_(sums)
+    log2_sum_r, log2_sum_q = sums.log2_().unbind()
     # log(1 - rho) - log rho, from differences to the largest other logit: exact under any common shift.
-    lag = torch.sub(largest[0], label_logit).add_(log_sum_r)
-    conditional = log_ratio.mul_(q).sum(-1, keepdim=True).add_(log_sum_r).sub_(log_sum_q).clamp_min_(0.0)
+    lag = torch.sub(largest[0], label_logit).add_(log2_sum_r, alpha=_LN_2)
+    # Equal logits have equal sums, and nothing left to learn: exactly 0.
+    log2_ratio = torch.sub(log2_sum_r, log2_sum_q)
+    conditional = log_ratio.mul_(q).sum(-1, keepdim=True).add_(log2_ratio, alpha=_LN_2).clamp_min_(0.0)
     # The default threshold of softplus costs 2e-9; at 40 its linear branch is exact in float64.
     torch.add(softplus(lag, threshold=40.0), conditional, alpha=beta, out=values)
     if target is None:
@@ -249,7 +251,7 @@ def _block(
 
 def _safe_threshold(u: Float[Tensor, "rows K"], spare: Float[Tensor, "rows K"]) -> Float[Tensor, "rows 1"]:
     """The root zeta, by steps until it stands still; by a fixed number of steps where no value may be read."""
-    if not can_read_values(u):
+    if u.device.type != "cpu":
         return _traced_threshold(u)
     if u.shape[-1] <= _SORTED:
         return _least_bound(spare.copy_(u))
@@ -313,7 +315,7 @@ def _traced_loss(rows: Rows, *, beta: float) -> Float[Tensor, "rows"]:
     if not rows.student.requires_grad:
         return values
     u = r - q
-    zeta = _safe_threshold(u, u)
+    zeta = _traced_threshold(u)
     residual = lag.sigmoid()
     others = residual * r + beta * torch.maximum(u, zeta)
     return inject_direction(rows.student, torch.where(is_label, beta * zeta - residual, others), values)
