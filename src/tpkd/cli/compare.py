@@ -40,7 +40,7 @@ def compare(
         chosen = None if methods is None else _split(methods)
         grid = open_grid(config, overrides or [], methods=chosen, seeds=_numbers(seeds))
         with grid_progress() as watcher:
-            record = run_grid(grid, processes=jobs or _cores(), restart_changed=restart_changed, watcher=watcher)
+            record = run_grid(grid, processes=jobs or cores(), restart_changed=restart_changed, watcher=watcher)
     console = Console()
     console.print(comparison_table(record))
     lines = [f"{cell.objective}-{cell.seed} {cell.status}: {cell.problem or 'not run yet'}" for cell in _open(record)]
@@ -84,7 +84,8 @@ def _numbers(text: str) -> list[int]:
         raise InputError(f"--seeds: expected whole numbers with commas, such as 42,43,44, found {text!r}") from None
 
 
-def _cores() -> int:
+def cores() -> int:
+    """How many cells run at a time unless somebody says so: one a core, or one where there is a GPU."""
     import torch
 
     if torch.cuda.is_available():

@@ -8,7 +8,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 if TYPE_CHECKING:
-    from tpkd.cache import BuildProgress
     from tpkd.studies.comparison import Watcher
     from tpkd.studies.workers import JobEvent
 
@@ -21,12 +20,12 @@ def grid_progress() -> "Iterator[Watcher]":
     console = Console(stderr=True)
     if not console.is_terminal:
         lines = _Lines(lambda text: console.print(text, highlight=False, markup=False, soft_wrap=True))
-        yield Watcher(lines.plan, lines.cache, lines.cell)
+        yield Watcher(lines.stage, lines.plan, lines.cell)
         return
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         bars = _Bars(progress)
-        yield Watcher(bars.plan, bars.cache, bars.cell)
+        yield Watcher(bars.stage, bars.plan, bars.cell)
 
 
 class _Lines:
@@ -35,13 +34,13 @@ class _Lines:
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write, self._ended, self._cells = write, 0, 0
 
-    def plan(self, finished: int, cells: int) -> None:
-        self._cells = cells
-        self._write(f"{finished} cells finished already, {cells} to run")
+    def plan(self, finished: int, waiting: int) -> None:
+        self._cells = waiting
+        self._write(f"{finished} cells finished already, {waiting} to run")
 
-    def cache(self, network: str, progress: "BuildProgress") -> None:
-        if progress.rows_done == progress.rows_total:
-            self._write(f"{network} cache: {progress.rows_total:,} rows")
+    def stage(self, name: str, done: int, total: int) -> None:
+        if done == total:
+            self._write(f"{name}: done")
 
     def cell(self, event: "JobEvent") -> None:
         if event.kind == "progress":
@@ -53,20 +52,19 @@ class _Lines:
 
 
 class _Bars:
-    """A bar for the grid, one for each cell that runs, one for a cache that is built."""
+    """A bar for the grid, one for each cell that runs, one for a stage that comes once."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._grid: TaskID | None = None
         self._tasks: dict[str, TaskID] = {}
 
-    def plan(self, finished: int, cells: int) -> None:
-        self._grid = self._progress.add_task("cells", total=finished + cells, completed=finished)
+    def plan(self, finished: int, waiting: int) -> None:
+        self._grid = self._progress.add_task("cells", total=finished + waiting, completed=finished)
 
-    def cache(self, network: str, progress: "BuildProgress") -> None:
-        name = f"{network} cache"
-        self._update(name, progress.rows_done, progress.rows_total)
-        if progress.rows_done == progress.rows_total:
+    def stage(self, name: str, done: int, total: int) -> None:
+        self._update(name, done, total)
+        if done == total:
             self._remove(name)
 
     def cell(self, event: "JobEvent") -> None:

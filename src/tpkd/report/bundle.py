@@ -11,6 +11,7 @@ from tpkd.records import (
     ExactHeadRecord,
     IllustrationsRecord,
     Record,
+    StudyRecord,
 )
 from tpkd.records.comparison import ComparisonRecord
 
@@ -31,6 +32,11 @@ class ReportRecords:
     def to_dict(self) -> dict[str, Any]:
         """All records as plain data, by name."""
         return {name: value.to_dict() for name, value in vars(self).items() if isinstance(value, Record)}
+
+    @property
+    def studies(self) -> dict[str, StudyRecord]:
+        """The mechanism studies that are there, by name."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, StudyRecord)}
 
     @property
     def paper_domain(self) -> str | None:

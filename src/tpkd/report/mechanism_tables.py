@@ -137,9 +137,8 @@ def checks_table(records: ReportRecords) -> Table | None:
     """Every statement that the studies looked at case by case."""
     look = Look(records.to_dict())
     rows: list[Row] = []
-    for name in ("blocking", "exact_head", "certificates", "continuation"):
-        record: StudyRecord | None = getattr(records, name)
-        for index, check in enumerate(record.checks if record is not None else ()):
+    for name, record in records.studies.items():
+        for index, check in enumerate(record.checks):
             here = f"{name}.checks.{index}"
             kind = "theorem" if check.theorem else "observation"
             counts = (look(f"{here}.cases", "count"), look(f"{here}.violations", "count"))

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tpkd.cache import BuildProgress
 from tpkd.cache.lock import locked
 from tpkd.files import InputError, open_array, publish, reading
 from tpkd.records.comparison import ComparisonRecord
@@ -15,7 +14,7 @@ from tpkd.studies.comparison_cells import collect
 from tpkd.studies.diagnose import diagnose_files
 from tpkd.studies.diagnose_inputs import open_inputs
 from tpkd.studies.grid import STUDENTS_NAME, Grid, GridCell, changed_cells, plan_grid
-from tpkd.studies.grid_start import LABELS_NAME, TEACHER_NAME, prepare
+from tpkd.studies.grid_start import LABELS_NAME, TEACHER_NAME, OnStage, prepare
 from tpkd.studies.workers import JobEvent, OnProgress, run_jobs
 from tpkd.training import read_result, train
 from tpkd.training.directory import write_text
@@ -31,8 +30,10 @@ OnEvent = Callable[[JobEvent], None]
 class Watcher:
     """What somebody who watches a comparison is told."""
 
-    on_plan: Callable[[int, int], None] = lambda finished, cells: None
-    on_cache: Callable[[str, BuildProgress], None] = lambda network, progress: None
+    on_stage: OnStage = lambda name, done, total: None
+    """Something that comes once, such as the teacher's cache: its name, parts done and parts in all."""
+    on_plan: Callable[[int, int], None] = lambda finished, waiting: None
+    """How many cells are finished already, and how many are to run."""
     on_cell: OnEvent = lambda event: None
 
 
@@ -56,7 +57,7 @@ def compare(
     """
     watcher = watcher or Watcher()
     with locked(grid.directory):
-        shared = prepare(grid, watcher.on_cache)
+        shared = prepare(grid, watcher.on_stage)
         changed = changed_cells(grid, shared.fingerprints)
         if changed and not restart_changed:
             more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""

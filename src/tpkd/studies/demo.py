@@ -1,144 +1,143 @@
-"""A teacher and three students on scikit-learn's digits: the whole idea on a laptop, without a download."""
+"""The whole paper on scikit-learn's digits: teacher, cache, grid, studies, diagnosis, figures and report."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import torch
-from torch import Tensor, nn
 
-from tpkd.data import load_dataset
-from tpkd.files import InputError, publish
-from tpkd.objectives import Batch, Objective, create
+from tpkd.config import RunConfig, load_config
+from tpkd.files import InputError
+from tpkd.records import DiagnosisRecord
+from tpkd.records.comparison import ComparisonRecord
+from tpkd.studies.comparison import Watcher, compare, open_grid
+from tpkd.studies.diagnose import diagnose_files
+from tpkd.studies.diagnose_inputs import open_inputs
+from tpkd.studies.grid import STUDENTS_NAME, Grid
+from tpkd.studies.grid_start import LABELS_NAME, TEACHER_NAME
+from tpkd.studies.illustrations import draw_illustrations
+from tpkd.studies.mechanism import STUDIES, run_study, study_path
+from tpkd.studies.reporting import FIGURES_NAME, read_records, write_report
+from tpkd.studies.workers import JobEvent, OnProgress, run_jobs
+from tpkd.training import RunResult, train
+from tpkd.training.directory import CONFIG_NAME, write_text
 
-SEED = 42
-BATCH_SIZE = 64
-TEACHER_EPOCHS = 12
-STUDENT_EPOCHS = 60
-METHODS = ("ce", "kd", "tpkd")
-
-OnEpoch = Callable[[str, int, int], None]
-"""Called after every epoch with the model's name, the epoch and the number of epochs."""
-
-
-@dataclass(frozen=True)
-class Digits:
-    """The embedded data set, split once into training and held-out examples."""
-
-    train_inputs: Tensor
-    train_labels: Tensor
-    held_out_inputs: Tensor
-    held_out_labels: Tensor
+CONFIGS = Path(__file__).parent / "configs"
+DIAGNOSED = ("ce", "kd", "tpkd")
+"""The students of the diagnosis page, in its order."""
 
 
 @dataclass(frozen=True)
 class DemoResult:
-    """Held-out logits of the teacher and of every student, by method."""
+    """What the demo leaves behind."""
 
-    labels: Tensor
-    teacher_logits: Tensor
-    student_logits: dict[str, Tensor]
-
-    def accuracy(self, logits: Tensor) -> float:
-        """The share of held-out examples whose largest logit is the label's."""
-        return (logits.argmax(-1) == self.labels).double().mean().item()
-
-
-@dataclass(frozen=True)
-class DemoFiles:
-    """What the demo leaves behind; `tpkd diagnose` takes these files as it takes anybody's."""
-
-    students: tuple[Path, ...]
-    teacher: Path
-    labels: Path
-    page: Path
+    teacher: RunResult
+    comparison: ComparisonRecord
+    violations: int
+    """Cases in which a study saw something that the theory excludes."""
+    failed_studies: dict[str, str]
+    report: Path
+    diagnosis: Path | None
 
 
-def run_demo(on_epoch: OnEpoch, *, teacher_epochs: int = TEACHER_EPOCHS, epochs: int = STUDENT_EPOCHS) -> DemoResult:
-    """Train a teacher, then one student for each method from the same start on the same batches."""
-    digits = load_digits()
-    teacher = multilayer_perceptron((64, 128, 128, 10), seed=SEED)
-    train("teacher", teacher, digits, create("ce"), None, teacher_epochs, on_epoch)
-    teacher_logits = predict(teacher, digits.train_inputs)
-    students = {}
-    for method in METHODS:
-        student = multilayer_perceptron((64, 32, 10), seed=SEED + 1)
-        train(method, student, digits, create(method), teacher_logits, epochs, on_epoch)
-        students[method] = predict(student, digits.held_out_inputs)
-    return DemoResult(digits.held_out_labels, predict(teacher, digits.held_out_inputs), students)
+def run_demo(
+    directory: Path,
+    *,
+    processes: int,
+    watcher: Watcher | None = None,
+    teacher_overrides: Sequence[str] = (),
+    overrides: Sequence[str] = (),
+) -> DemoResult:
+    """Do everything that is not done yet, and write the report.
 
+    Args:
+        directory: new, or one that an earlier demo made; then only what is missing is done.
+        processes: runs at a time, with one thread each.
+        watcher: told about progress.
+        teacher_overrides: `key=value` for the teacher's run.
+        overrides: `key=value` for the grid.
 
-def load_digits() -> Digits:
-    """1,797 images of 8 x 8 pixels in ten classes; two fifths are held out, the same number from every class."""
-    parts = [load_dataset("digits", split) for split in ("train", "test")]
-    train_inputs, held_out_inputs = (
-        torch.from_numpy(np.asarray(part.inputs) / 16).float().flatten(1) for part in parts
+    Raises:
+        InputError: the directory holds something else or cannot be written.
+    """
+    watcher = watcher or Watcher()
+    _check_directory(directory)
+    torch.set_num_threads(1)  # networks as small as these lose more than they win with several
+    teacher = _train_teacher(directory, teacher_overrides, watcher)
+    places = (
+        f"output={directory}/{{objective}}/seed-{{seed}}",
+        f"teacher.weights={directory}/teacher/student.safetensors",
+        f"teacher.cache={directory}/cache",
     )
-    train_labels, held_out_labels = (torch.from_numpy(part.labels) for part in parts)
-    return Digits(train_inputs, train_labels, held_out_inputs, held_out_labels)
+    grid = open_grid(CONFIGS / "demo.yaml", [*places, *overrides])
+    record = compare(grid, processes=processes, watcher=watcher)
+    failed = _study(_studied(grid), processes, watcher)
+    if not (directory / FIGURES_NAME).exists():
+        draw_illustrations((directory / FIGURES_NAME).parent)
+    watcher.on_stage("figures", 1, 1)
+    diagnosis = _diagnose(directory, record)
+    report = write_report(directory)[0]
+    watcher.on_stage("report", 1, 1)
+    violations = sum(study.violations for study in read_records(directory).studies.values())
+    return DemoResult(teacher, record, violations, failed, report, diagnosis)
 
 
-def multilayer_perceptron(sizes: tuple[int, ...], *, seed: int) -> nn.Sequential:
-    """Linear layers with ReLU between them; the same seed gives the same weights, whatever was drawn before."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        layers: list[nn.Module] = []
-        for wide_in, wide_out in pairwise(sizes):
-            layers += [nn.Linear(wide_in, wide_out), nn.ReLU()]
-        return nn.Sequential(*layers[:-1])
-
-
-def train(
-    name: str,
-    model: nn.Module,
-    digits: Digits,
-    objective: Objective,
-    teacher_logits: Tensor | None,
-    epochs: int,
-    on_epoch: OnEpoch,
-) -> None:
-    """An ordinary training loop: what differs between the methods is the objective alone."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
-    order = torch.Generator().manual_seed(SEED)
-    for epoch in range(1, epochs + 1):
-        for rows in torch.split(torch.randperm(len(digits.train_labels), generator=order), BATCH_SIZE):
-            batch = Batch(
-                student_logits=model(digits.train_inputs[rows]),
-                labels=digits.train_labels[rows],
-                teacher_logits=None if teacher_logits is None else teacher_logits[rows],
-                epoch=epoch,
-                num_epochs=epochs,
-            )
-            optimizer.zero_grad()
-            torch.autograd.backward(list(objective.losses(batch).values()))
-            optimizer.step()
-        on_epoch(name, epoch, epochs)
-
-
-@torch.no_grad()
-def predict(model: nn.Module, inputs: Tensor) -> Tensor:
-    """Logits of every input."""
-    logits: Tensor = model(inputs)
-    return logits
-
-
-def demo_files(directory: Path) -> DemoFiles:
-    """The paths of the demo's results; a directory that holds something else is left alone."""
-    students = tuple(directory / f"student-{method}.npy" for method in METHODS)
-    files = DemoFiles(students, directory / "teacher.npy", directory / "labels.npy", directory / "diagnosis.html")
-    ours = {path.name for path in (*files.students, files.teacher, files.labels, files.page)}
-    if directory.exists() and (not directory.is_dir() or any(path.name not in ours for path in directory.iterdir())):
+def _check_directory(directory: Path) -> None:
+    if not directory.exists():
+        return
+    ours = (directory / "teacher" / CONFIG_NAME).exists()
+    if not directory.is_dir() or (any(directory.iterdir()) and not ours):
         raise InputError(f"{directory}: expected a new directory or one that an earlier demo made, found other files")
-    return files
 
 
-def write_logits(result: DemoResult, files: DemoFiles) -> None:
-    """Write the held-out logits and labels."""
-    files.labels.parent.mkdir(parents=True, exist_ok=True)
-    arrays = dict(zip(files.students, result.student_logits.values(), strict=True))
-    arrays |= {files.teacher: result.teacher_logits, files.labels: result.labels}
-    for path, array in arrays.items():
-        with publish(path) as file:
-            np.save(file, array.numpy())
+def _train_teacher(directory: Path, overrides: Sequence[str], watcher: Watcher) -> RunResult:
+    config = load_config(CONFIGS / "demo-teacher.yaml", [f"output={directory}/teacher", *overrides])
+    result = train(config, on_step=lambda report: watcher.on_stage("teacher", report.step, report.num_steps))
+    watcher.on_stage("teacher", result.steps, result.steps)
+    return result
+
+
+def _studied(grid: Grid) -> RunConfig:
+    """The run whose snapshots are studied: CE with the first seed."""
+    return next(cell.config for cell in grid.cells if cell.objective == "ce")
+
+
+def _study(config: RunConfig, processes: int, watcher: Watcher) -> dict[str, str]:
+    """Do the studies that have no record yet; returns why some failed."""
+    failed: dict[str, str] = {}
+
+    def note(event: JobEvent) -> None:
+        if event.kind == "failed":
+            failed[event.job] = event.problem
+        done, total = (event.done, event.total) if event.kind in ("started", "progress") else (1, 1)
+        watcher.on_stage(f"study {event.job}", done, max(total, 1))
+
+    missing = {name: (name, config) for name in STUDIES if not study_path(name, config.directory).exists()}
+    run_jobs(missing, study_job, processes=processes, threads=1, on_event=note)
+    return failed
+
+
+def study_job(job: tuple[str, RunConfig], on_progress: OnProgress) -> None:
+    """One study in a process of its own."""
+    name, config = job
+    run_study(name, config, on_progress=on_progress)
+
+
+def _diagnose(directory: Path, record: ComparisonRecord) -> Path | None:
+    """The page about the first seed's students; None where a run of them is missing."""
+    seed = record.seeds[0]
+    students = [directory / STUDENTS_NAME / f"{objective}-{seed}.npy" for objective in DIAGNOSED]
+    if not all(path.exists() for path in students):
+        return None
+    from tpkd.report.page import diagnosis_page
+
+    found = diagnose_files(open_inputs(students, directory / TEACHER_NAME, directory / LABELS_NAME))
+    page = directory / "diagnosis.html"
+    write_text(page, diagnosis_page(_seen_from_here(found)))
+    return page
+
+
+def _seen_from_here(record: DiagnosisRecord) -> DiagnosisRecord:
+    """Files as seen from the demo's directory, so that a demo elsewhere writes the same page."""
+    students = tuple(replace(student, file=f"{STUDENTS_NAME}/{Path(student.file).name}") for student in record.students)
+    return replace(record, teacher=TEACHER_NAME, labels=LABELS_NAME, students=students)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ from tpkd.training.run import build_objective, start_accelerator
 TEACHER_NAME = "teacher.npy"
 LABELS_NAME = "labels.npy"
 
-OnCache = Callable[[str, BuildProgress], None]
+OnStage = Callable[[str, int, int], None]
+"""Called with the name of a stage, its parts that are done, and how many there are."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Shared:
     """Field of a run's result -> what it is for every cell of this grid."""
 
 
-def prepare(grid: Grid, on_cache: OnCache) -> Shared:
+def prepare(grid: Grid, on_stage: OnStage) -> Shared:
     """Build what is shared, once and before the first cell; what is wrong with it is said before anything is trained.
 
     Caches that the configuration names are built or finished. The test logits of the teacher and the labels are kept
@@ -53,7 +55,7 @@ def prepare(grid: Grid, on_cache: OnCache) -> Shared:
     accelerator = start_accelerator(config)
     device = accelerator.device
     student = materials.build_student(config, dataset, directory=grid.directory, device=device)
-    _build_caches(grid, on_cache)
+    _build_caches(grid, on_stage)
     preparation = materials.student_preparation(config, dataset)
     frozen = open_teacher(config, dataset, preparation, device)
     for cell in grid.cells:
@@ -73,12 +75,19 @@ def prepare(grid: Grid, on_cache: OnCache) -> Shared:
     )
 
 
-def _build_caches(grid: Grid, on_cache: OnCache) -> None:
+def _build_caches(grid: Grid, on_stage: OnStage) -> None:
     config = grid.base
+    networks = []
     if config.teacher is not None and config.teacher.cache is not None and config.teacher.model is not None:
-        caching.build(config, "teacher", on_progress=lambda progress: on_cache("teacher", progress))
+        networks.append("teacher")
     if config.initial.cache is not None:
-        caching.build(config, "initial", on_progress=lambda progress: on_cache("initial", progress))
+        networks.append("initial")
+    for network in networks:
+        caching.build(config, network, on_progress=partial(_tell, on_stage, f"{network} cache"))
+
+
+def _tell(on_stage: OnStage, name: str, progress: BuildProgress) -> None:
+    on_stage(name, progress.rows_done, progress.rows_total)
 
 
 def _teacher_state(config: RunConfig, fingerprint: str, test: Dataset, accelerator: Any, path: Path) -> NetworkState:

@@ -67,6 +67,10 @@ def held(directory: Path, *, main: bool) -> Iterator[None]:
         yield
         return
     with locked(directory):
+        # Of a run that was killed while it published a file; only its holder knows that nobody is writing.
+        for partial in directory.rglob(".*.partial"):
+            if partial.is_file():
+                partial.unlink()
         yield
 
 
@@ -76,9 +80,6 @@ def bind(directory: Path, config: RunConfig) -> None:
     Raises:
         InputError: the directory holds something else; every key that differs is named.
     """
-    for partial in directory.rglob(".*.partial"):  # of a run that was killed while it published a file
-        if partial.is_file():
-            partial.unlink()
     path = directory / CONFIG_NAME
     if path.exists():
         found = load_config(path)
