@@ -40,7 +40,9 @@ def _table(header: list[str], rows: list[list[str]]) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:.3g}" if value == value else "failed"
+    if value != value:
+        return "failed"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _opening(criteria: list[Criterion]) -> str:

@@ -58,10 +58,10 @@ def measure_case(case: Case, compiled: dict[str, Loss], seconds: float) -> CaseR
             result.failures[name] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
             continue
         working[name] = call
-    fast = {name: call for name, call in working.items() if name not in SLOW}
-    slow = {name: call for name, call in working.items() if name in SLOW}
-    result.seconds = interleaved_seconds(fast, seconds=seconds)
-    result.seconds |= interleaved_seconds(slow, seconds=seconds / 3, least=3) if slow else {}
+    # Each group in turns: what is compared directly runs next to each other.
+    for group, least in ((EAGER, 7), (compiled, 7), (SLOW, 3)):
+        calls = {name: working[name] for name in group if name in working}
+        result.seconds |= interleaved_seconds(calls, seconds=seconds, least=least) if calls else {}
     for name in ("CE", "KD", "TPKD", *SLOW):
         if name in working:
             inputs[0].grad = None

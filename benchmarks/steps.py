@@ -62,5 +62,5 @@ def measure_steps(seconds: float) -> dict[str, dict[str, float]]:
             loss(logits, teacher, labels).backward()
 
         losses = {f"{loss} alone": lambda loss=loss: alone(EAGER[loss]) for loss in EAGER}
-        results[name] = interleaved_seconds(steps, seconds=4 * seconds) | interleaved_seconds(losses, seconds=seconds)
+        results[name] = interleaved_seconds(steps, seconds=10 * seconds) | interleaved_seconds(losses, seconds=seconds)
     return results

@@ -43,7 +43,7 @@ _GROUP = 128
 _TRACED_GUESSES = (0.5, 0.625, 0.75, 0.875)
 """Where no value may be read: shares of the least u, between which and the least u itself the root lies."""
 _TRACED_STEPS = 6
-"""Newton steps where no value may be read; each divides (distance to the root) * (active classes) by 4 or more."""
+"""Newton steps there; each divides the residual of the equation times the slope, active classes + 1, by at least 4."""
 
 
 def fast_tpkd_loss(
