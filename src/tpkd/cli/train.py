@@ -1,5 +1,6 @@
 """`tpkd train`: a configuration in, a trained student and its result out."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,6 +43,8 @@ def train(
             except NonFiniteError as error:
                 Console(stderr=True).print(f"tpkd: {error}", highlight=False, markup=False, soft_wrap=True)
                 raise typer.Exit(1) from error
+    if os.environ.get("RANK", "0") != "0":  # of the processes of a launcher the first one speaks
+        return
     accuracy = f"{result.objective}, seed {result.seed}: {result.accuracy:.2%} of {result.test_samples} test samples"
     for line in (f"{accuracy} after epoch {result.epochs}", f"run: {loaded.directory}"):
         console.print(line, highlight=False, markup=False, soft_wrap=True)

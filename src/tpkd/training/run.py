@@ -114,10 +114,10 @@ def start_accelerator(config: RunConfig) -> Any:
         from accelerate import Accelerator
         from accelerate.state import AcceleratorState
     AcceleratorState._reset_state()  # an earlier run of this process may have had another precision
+    # Said outright, because processes on a machine without an accelerator would otherwise not find each other.
+    cpu = config.device == "cpu" or not torch.accelerator.is_available()
     with keyed("precision"):
-        accelerator = Accelerator(
-            mixed_precision=_PRECISION[config.precision], cpu=config.device == "cpu", gradient_accumulation_steps=1
-        )
+        accelerator = Accelerator(mixed_precision=_PRECISION[config.precision], cpu=cpu, gradient_accumulation_steps=1)
     torch.set_float32_matmul_precision("high" if config.tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = config.tf32
     if config.precision == "fp16" and accelerator.device.type == "cpu":

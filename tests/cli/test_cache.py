@@ -1,0 +1,102 @@
+import json
+
+import pytest
+import yaml
+
+from cli.training_runs import run
+from training.tiny import plain_config
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(plain_config(tmp_path) | {"initial": {"cache": str(tmp_path / "initial")}}))
+    return path
+
+
+@pytest.fixture
+def tpkd(capsys, monkeypatch):
+    return lambda *arguments: run(capsys, monkeypatch, *arguments)
+
+
+def test_build_says_bytes_first_and_what_it_built_last(tpkd, config, tmp_path):
+    code, out, err = tpkd("cache", "build", config)
+    assert code == 0
+    assert err.startswith("building 1200 rows, 0.1 MB, 0 rows written already\n")
+    assert "1200 of 1200 rows, 0.0 minutes left" in err
+    assert "1200 of 1200 (150 samples × 8 views)" in out
+    assert "10 classes, float16" in out
+    assert "layer_2 (24)" in out
+    again = tpkd("cache", "build", config)
+    assert again[0] == 0
+    assert "1200 rows written already" in again[2]
+    assert again[1] == out
+
+
+def test_info_is_the_manifest_in_words_or_as_json(tpkd, config, tmp_path):
+    built = tpkd("cache", "build", config)
+    assert tpkd("cache", "info", tmp_path / "cache") == (0, built[1], "")
+    code, out, _ = tpkd("cache", "info", tmp_path / "cache", "--json")
+    found = json.loads(out)
+    assert (code, found["rows"], found["complete"]) == (0, 1200, True)
+    assert found["recipe"]["preprocessing"]["pad"] == 1
+
+
+def test_verify_checks_bytes_and_with_a_configuration_values(tpkd, config, tmp_path):
+    tpkd("cache", "build", config)
+    code, out, _ = tpkd("cache", "verify", tmp_path / "cache")
+    assert (code, out) == (0, "sound: 1200 rows in 1 shards, none computed again\n")
+    code, out, _ = tpkd("cache", "verify", tmp_path / "cache", "--config", config, "--sample", 16)
+    assert code == 0
+    assert out.startswith("sound: 1200 rows in 1 shards, 16 computed again, largest difference ")
+
+
+def test_verify_says_what_is_wrong_and_exits_1(tpkd, config, tmp_path):
+    tpkd("cache", "build", config)
+    shard = tmp_path / "cache" / "shard-00000.safetensors"
+    data = bytearray(shard.read_bytes())
+    data[-5] ^= 1
+    shard.write_bytes(data)
+    code, out, _ = tpkd("cache", "verify", tmp_path / "cache")
+    assert code == 1
+    assert f"{shard}: expected SHA-256" in out
+    assert "not sound" in out
+
+
+def test_verify_refuses_the_configuration_of_another_cache(tpkd, config, tmp_path):
+    tpkd("cache", "build", config)
+    other = tmp_path / "other.yaml"
+    other.write_text(config.read_text().replace("limit: 150", "limit: 149"))
+    code, _, err = tpkd("cache", "verify", tmp_path / "cache", "--config", other)
+    assert code == 2
+    assert "this cache was computed from something else: dataset_fingerprint" in err
+
+
+def test_the_start_of_the_student_has_a_cache_of_its_own(tpkd, config, tmp_path):
+    code, out, _ = tpkd("cache", "build", config, "--network", "initial")
+    assert code == 0
+    assert "10 classes, float32" in out
+    assert tpkd("cache", "verify", tmp_path / "initial", "--config", config, "--network", "initial")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["build", "CONFIG", "teacher=null", "student.layers=[]"], "run.yaml: teacher: missing"),
+        (
+            ["build", "CONFIG", "teacher.cache=null"],
+            "run.yaml: teacher.cache: missing, and the cache needs a directory",
+        ),
+        (["build", "CONFIG", "--network", "student"], "network: expected teacher or initial, found 'student'"),
+        (["build", "CONFIG", "teacher.weights=no.safetensors"], "run.yaml: teacher: no.safetensors: cannot be read"),
+        (["build", "CONFIG", "teacher.model=null"], "run.yaml: teacher.model: missing"),
+        (["info", "DIRECTORY"], "expected a teacher cache, found no manifest.json"),
+        (["verify", "DIRECTORY"], "expected a teacher cache, found no manifest.json"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_2(tpkd, config, tmp_path, arguments, message):
+    places = {"CONFIG": config, "DIRECTORY": tmp_path}
+    code, out, err = tpkd("cache", *(places.get(argument, argument) for argument in arguments))
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert message in err

@@ -1,0 +1,102 @@
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from cli.training_runs import run
+from training.tiny import plain_config, with_cache
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("cli-train")
+    with_cache(directory)
+    return directory
+
+
+@pytest.fixture
+def config(shared, tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(plain_config(shared) | {"output": str(tmp_path / "{objective}-{seed}")}))
+    return path
+
+
+@pytest.fixture
+def tpkd(capsys, monkeypatch):
+    return lambda *arguments: run(capsys, monkeypatch, *arguments)
+
+
+def test_a_run_prints_its_result_and_where_it_is(tpkd, config, tmp_path):
+    code, out, err = tpkd("train", config, "objective=kd", "epochs=2", "seed=7")
+    assert code == 0
+    result = json.loads((tmp_path / "kd-7" / "result.json").read_text())
+    assert f"kd, seed 7: {result['accuracy']:.2%} of 100 test samples after epoch 2" in out
+    assert f"run: {tmp_path / 'kd-7'}" in out
+    assert "step 10/10, epoch 2, loss" in err
+
+
+def test_the_same_command_again_is_done_at_once(tpkd, config):
+    first = tpkd("train", config, "epochs=1")
+    code, out, err = tpkd("train", config, "epochs=1", "--resume")
+    assert (code, out, err) == (0, first[1], "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["epochs=none-of-it"], "{config}: epochs: Input should be a valid integer"),
+        (["epoch=3"], "{config}: epoch: unknown key, expected one of batch_size"),
+        (["objective=tpdk"], "{config}: objective: name: expected one of ce, kd"),
+        (["objective.settings.gamma=3"], "{config}: objective: settings: objective 'tpkd': expected some of beta"),
+        (["data.name=mnist"], "{config}: data: data set: expected one of digits"),
+        (["student.model=builtin:mlpp"], "{config}: student: model 'builtin:mlpp': unknown, expected builtin:mlp"),
+        (["teacher.cache=missing-cache"], "{config}: teacher.cache: missing-cache: expected a teacher cache"),
+        (["views.seed=3"], "{config}: teacher.cache: "),
+        (["--resume", "seed=99"], "tpkd-99: expected a checkpoint to continue from, found none"),
+        (["epochs"], "override 'epochs': expected key=value"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_2(tpkd, config, arguments, message):
+    code, out, err = tpkd("train", config, *arguments)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert message.format(config=config) in err
+
+
+def test_a_missing_file_is_one_line_and_exit_2(tpkd, tmp_path):
+    code, _, err = tpkd("train", tmp_path / "no.yaml")
+    assert code == 2
+    assert err == f"tpkd: {tmp_path / 'no.yaml'}: cannot be read: No such file or directory\n"
+
+
+def test_a_loss_that_is_not_finite_is_exit_1_and_names_samples(tpkd, config):
+    code, out, err = tpkd("train", config, "objective=ce", "optimizer.learning_rate=1e18")
+    assert (code, out) == (1, "")
+    assert "is not finite" in err
+    assert "samples" in err
+    assert "Traceback" not in err
+
+
+def test_a_run_is_reproducible_from_its_directory(tpkd, config, tmp_path):
+    tpkd("train", config, "objective=dkd", "epochs=2")
+    first = json.loads((tmp_path / "dkd-42" / "result.json").read_text())
+    tpkd("train", tmp_path / "dkd-42" / "config.yaml", f"output={tmp_path / 'again'}")
+    second = json.loads((tmp_path / "again" / "result.json").read_text())
+    assert first["student_fingerprint"] == second["student_fingerprint"]
+
+
+def test_a_launcher_gives_every_process_its_share(config, tmp_path):
+    """As on many machines; the first process alone speaks."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
+    done = subprocess.run(
+        [*launcher, "-m", "tpkd", "train", str(config), "epochs=1", "device=auto"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("test samples after epoch 1") == 1
+    assert json.loads((tmp_path / "tpkd-42" / "result.json").read_text())["processes"] == 2
