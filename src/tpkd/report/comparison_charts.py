@@ -23,6 +23,7 @@ def accuracy_chart(record: ComparisonRecord) -> Chart:
 
     def paint(axes: Any) -> None:
         _dots(axes, rows, lambda method: (method.accuracies, method.mean, method.low, method.high))
+        axes.set_xlim(max(axes.get_xlim()[0], 0), min(axes.get_xlim()[1], 100))
         axes.set_xlabel("test accuracy (%)")
 
     return draw(

@@ -17,7 +17,7 @@ from tpkd.report.comparison_tables import (
     seeds_table,
     selection_table,
 )
-from tpkd.report.diagnosis_charts import blocked_chart, frontier_chart
+from tpkd.report.diagnosis_charts import blocked_chart, confidence_chart, frontier_chart
 from tpkd.report.html import content_markup, number_markup, page_template, sort_key
 from tpkd.report.illustrations import draw_feasibility
 from tpkd.report.mechanism_charts import mechanism_charts
@@ -85,11 +85,15 @@ def _present(*charts: Chart | None) -> list[Chart]:
     return [chart for chart in charts if chart is not None]
 
 
-def _final_charts(records: ReportRecords) -> list[Chart]:
-    charts = _present(final_chart(records.comparison))
+def _final_charts(records: ReportRecords) -> list[tuple[Chart, str]]:
+    """Charts and a line below each."""
+    charts = [(chart, "") for chart in _present(final_chart(records.comparison))]
     if records.diagnosis is not None:
         student = records.diagnosis.students[0]
-        charts += [blocked_chart(student), frontier_chart(student)]
+        of = f"Of {student.file}."
+        charts += [
+            (chart, of) for chart in (frontier_chart(student), blocked_chart(student), confidence_chart(student))
+        ]
     return charts
 
 

@@ -104,10 +104,14 @@ def _mechanism(records: ReportRecords) -> Iterator[str]:
     if records.blocking is not None:
         states = records.blocking.splits[0].states
         first, last = states[0], states[-1]
+        left = (
+            ""
+            if last.conditional_loss is None
+            else (f"; there {nats(last.conditional_loss)} nats of conditional knowledge are still to be had")
+        )
         yield (
-            f"Ordinary label training blocks full imitation on {share(first.blocked_share)} of the pairs at "
-            f"{first.state.name} and {share(last.blocked_share)} at {last.state.name}; there "
-            f"{nats(last.conditional_loss)} nats of conditional knowledge are still to be had."
+            f"Label training alone blocks full imitation on {share(first.blocked_share)} of the pairs at "
+            f"{first.state.name} and {share(last.blocked_share)} at {last.state.name}{left}."
         )
     if records.exact_head is not None:
         examples = sum(state.examples for state in records.exact_head.states)
@@ -155,8 +159,8 @@ def _limits(record: ComparisonRecord) -> Iterator[str]:
     number = sum(len(method.versus) for method in record.methods)
     if number > 1:
         yield (
-            f"Each of the {number} intervals holds for itself; among so many, some miss zero by chance. Every method "
-            "has the settings of its source, none was tuned on these data."
+            f"Each of the {number} intervals holds for itself; among so many, some miss zero by chance. Methods have "
+            "the settings of their sources and share one optimiser; other settings might order them otherwise."
         )
 
 

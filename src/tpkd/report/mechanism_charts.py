@@ -45,7 +45,7 @@ def blocking_chart(record: BlockingRecord) -> Chart:
         f"{split.split}: " + ", ".join(f"{state.state.name} {share(state.blocked_share)}" for state in split.states)
         for split in record.splits
     )
-    return draw("blocking", "Blocking grows in ordinary training", f"Share of image-view pairs. {said}.", paint)
+    return draw("blocking", "Blocking in ordinary training", f"Share of image-view pairs. {said}.", paint)
 
 
 def exact_chart(record: ExactHeadRecord) -> Chart:

@@ -26,7 +26,8 @@ def settings_table(records: ReportRecords) -> Table:
     rows = tuple(
         (
             title(method.objective),
-            ", ".join(f"{name} {plain(value)}" for name, value in method.settings.items()) or "none",
+            ", ".join(f"{name} {plain(value)}" for name, value in method.settings.items() if value is not None)
+            or "none",
             f"{method.optimizer.get('weight_decay', 0.0):g}",
             ", ".join(f"{key} {plain(value)}" for key, value in method.overrides.items()) or "nothing",
             method.reconstruction,
