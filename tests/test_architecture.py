@@ -73,6 +73,7 @@ def test_files_and_functions_stay_small(path):
 def test_public_names_are_listed_by_hand_sorted_and_exist(name):
     module = importlib.import_module(name)
     assert len(set(module.__all__)) == len(module.__all__)
+    assert module.__all__ == sorted(module.__all__, key=lambda public: (not public.isupper(), public))
     for public in module.__all__:
         assert getattr(module, public) is not None
     visible = {key for key, value in vars(module).items() if not key.startswith("_") and callable(value)}

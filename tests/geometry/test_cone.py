@@ -3,10 +3,11 @@ import pytest
 import torch
 
 import oracles
-from strategies import all_kinds
+from strategies import all_kinds, blocked_pairs, make_pairs
 from tpkd.geometry import (
     confidence_axis,
     directions,
+    imitation_direction,
     in_conditional_plane,
     in_polar_cone,
     in_safe_cone,
@@ -100,3 +101,13 @@ def test_confidence_axis_is_safe_and_off_the_plane():
     assert in_safe_cone(axis, torch.tensor([2])).all()
     assert not in_conditional_plane(axis, torch.tensor([2])).any()
     assert axis.sum().abs() < 1e-15
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_default_tolerances_fit_the_dtype(dtype):
+    student, teacher, labels = make_pairs("random", 300, 20, seed=13, dtype=dtype)
+    assert in_conditional_plane(directions(student, teacher, labels).pure_conditional, labels).all()
+    student, teacher = blocked_pairs(student, teacher, labels)
+    assert in_polar_cone(imitation_direction(student, teacher, labels), labels).all()
+    off_plane = directions(student, teacher, labels).safe
+    assert not in_conditional_plane(off_plane, labels).any()

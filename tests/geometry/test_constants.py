@@ -47,5 +47,5 @@ def test_step_limit_and_its_refusals():
         general_step_limit(0.1, 0.1, 10)
     with pytest.raises(ValueError, match="expected positive"):
         coefficient_constant(0.0, 1.0, 10)
-    with pytest.raises(ValueError, match="num_classes: expected at least 3, got 2"):
+    with pytest.raises(ValueError, match="num_classes: expected a whole number of at least 3, got 2"):
         retention_bound(2)

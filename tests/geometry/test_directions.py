@@ -1,3 +1,4 @@
+import mpmath
 import numpy as np
 import pytest
 import torch
@@ -215,3 +216,17 @@ def test_unknown_name_and_negative_beta_are_refused():
     for beta in (-0.5, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="beta: expected a nonnegative finite"):
             directions(logits, logits, labels, beta=beta)
+
+
+def test_conditional_difference_keeps_its_proportions_when_one_class_holds_nearly_all_mass():
+    """Against 60 digits: r and q round to the same one-hot vector, their difference is 1e-20 and sums to zero."""
+    student = torch.tensor([[5.0, 46.0, 0.0, 1.0]], dtype=torch.float64)
+    teacher = torch.tensor([[3.0, 48.0, 1.0, 0.0]], dtype=torch.float64)
+    labels = torch.tensor([0])
+    found = drop_target(directions(student, teacher, labels).conditional, labels)[0]
+    with mpmath.workdps(60):
+        r, q = ([mpmath.exp(x) for x in row[0, 1:].tolist()] for row in (student, teacher))
+        truth = [a / mpmath.fsum(r) - b / mpmath.fsum(q) for a, b in zip(r, q, strict=True)]
+    for value, exact in zip(found.tolist(), truth, strict=True):
+        assert value == pytest.approx(float(exact), rel=1e-13)
+    assert found.sum().abs() < 1e-15 * found.abs().max()

@@ -66,3 +66,19 @@ def test_batch_shapes_of_any_rank():
 def test_integer_labels_of_any_width_are_taken():
     for dtype in (torch.uint8, torch.int32, torch.int64):
         assert geometry.margins(torch.zeros(1, 3), torch.tensor([2], dtype=dtype)).shape == (1, 2)
+
+
+def test_what_else_is_refused_by_name():
+    logits, labels = torch.zeros(2, 4), torch.tensor([0, 3])
+    with pytest.raises(
+        ValueError, match=r"candidate_logits: expected the shape of reference_logits \(2, 4\), got \(3, 4\)"
+    ):
+        geometry.in_safe_set(torch.zeros(3, 4), logits, labels)
+    with pytest.raises(ValueError, match=r"weights: expected 3 on the last axis, got shape \(4,\)"):
+        geometry.weighted_label_loss(logits, labels, torch.ones(4))
+    with pytest.raises(ValueError, match="weights: expected nonnegative"):
+        geometry.weighted_label_loss(logits, labels, torch.full((3,), torch.nan))
+    with pytest.raises(ValueError, match=r"labels: .*from 0 to 3, got 4"):
+        geometry.confidence_axis(torch.tensor([4]), 4)
+    with pytest.raises(ValueError, match=r"num_classes: expected a whole number of at least 3, got 3.5"):
+        geometry.retention_bound(3.5)

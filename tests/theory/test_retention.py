@@ -29,13 +29,8 @@ from tpkd.theory import (
 CLASSES = [3, 10, 100]
 
 
-def plain(kinds=KINDS):
-    """Kinds whose conditional signal stands above its rounding."""
-    return [kind for kind in kinds if kind not in ("equal-conditional", "huge", "sparse")]
-
-
 @pytest.mark.parametrize("num_classes", CLASSES)
-@pytest.mark.parametrize("kind", plain())
+@pytest.mark.parametrize("kind", KINDS)
 def test_retention_bounds(num_classes, kind):
     """eq:retention, eq:relation-angle, thm:retention through the public record."""
     kept = retention(*make_pairs(kind, 300, num_classes, seed=0))
@@ -74,7 +69,7 @@ def test_retention_is_tight(num_classes):
 
 
 @pytest.mark.parametrize("num_classes", CLASSES)
-@pytest.mark.parametrize("kind", plain())
+@pytest.mark.parametrize("kind", KINDS)
 def test_relation_ball(num_classes, kind):
     """eq:relation-ball, prop:alignment."""
     assert (relation_ball_slack(*make_pairs(kind, 300, num_classes, seed=2)) >= -1e-10).all()

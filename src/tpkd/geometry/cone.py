@@ -24,36 +24,41 @@ def in_safe_cone(
 
 
 def in_polar_cone(
-    direction: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"], *, tolerance: float = 1e-12
+    direction: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"], *, tolerance: float | None = None
 ) -> Bool[Tensor, "*batch"]:
     """Whether the direction has no part that the safe cone could keep: x_j <= 0 off the label and coordinates sum to 0.
 
-    Paper: appendix A.5, the polar cone; its members project to zero. `tolerance` is relative to the largest entry.
+    Paper: appendix A.5, the polar cone; its members project to zero. `tolerance` is relative to the largest entry;
+    left out, a few roundings of the dtype.
 
     Example:
         >>> in_polar_cone(torch.tensor([[1.0, -0.25, -0.75]]), torch.tensor([0]))
         tensor([True])
     """
     x, labels = check_single("direction", direction, labels)
-    slack = tolerance * x.abs().amax(-1)
+    slack = _tolerance(tolerance, x) * x.abs().amax(-1)
     return (drop_target(x, labels) <= slack.unsqueeze(-1)).all(-1) & (x.sum(-1).abs() <= x.shape[-1] * slack)
 
 
 def in_conditional_plane(
-    direction: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"], *, tolerance: float = 1e-12
+    direction: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"], *, tolerance: float | None = None
 ) -> Bool[Tensor, "*batch"]:
     """Whether the direction only changes relations among incorrect classes: x_y = 0 and coordinates sum to 0.
 
     Paper: section 5.1, the plane L_y; it meets the safe cone in zero only. `tolerance` is relative to
-    the largest entry.
+    the largest entry; left out, a few roundings of the dtype.
 
     Example:
         >>> in_conditional_plane(torch.tensor([[0.0, 1.0, -1.0]]), torch.tensor([0]))
         tensor([True])
     """
     x, labels = check_single("direction", direction, labels)
-    slack = tolerance * x.abs().amax(-1)
+    slack = _tolerance(tolerance, x) * x.abs().amax(-1)
     return (target_entry(x, labels).abs() <= slack) & (x.sum(-1).abs() <= x.shape[-1] * slack)
+
+
+def _tolerance(tolerance: float | None, x: Tensor) -> float:
+    return 64 * torch.finfo(x.dtype).eps if tolerance is None else tolerance
 
 
 def safe_threshold(target: Float[Tensor, "*batch"], others: Float[Tensor, "*batch others"]) -> Float[Tensor, "*batch"]:

@@ -100,5 +100,5 @@ def general_step_limit(label_weight: float, beta: float, num_classes: int) -> fl
 
 
 def _check_num_classes(num_classes: int) -> None:
-    if num_classes < 3:
-        raise ValueError(f"num_classes: expected at least 3, got {num_classes}")
+    if num_classes < 3 or num_classes != int(num_classes):
+        raise ValueError(f"num_classes: expected a whole number of at least 3, got {num_classes}")

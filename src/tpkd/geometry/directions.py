@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tpkd.geometry.cone import project_safe_cone, safe_threshold
-from tpkd.geometry.inputs import check_pair
+from tpkd.geometry.inputs import check_labels, check_pair
 from tpkd.geometry.split import Split, insert_target, split
 
 
@@ -57,7 +57,7 @@ def directions(
     z, zt, y = check_pair(student_logits, teacher_logits, labels)
     student, teacher = split(z, y), split(zt, y)
     h = label_direction(student, y)
-    difference = student.log_conditional.exp() - teacher.log_conditional.exp()
+    difference = conditional_difference(student, teacher)
     zero = torch.zeros_like(student.log_odds)
     zeta = safe_threshold(zero, difference)
     safe_others = difference.maximum(zeta.unsqueeze(-1))
@@ -72,6 +72,27 @@ def directions(
         clipped_mass=insert_target(safe_others - difference, zero, y),
         pure_conditional=insert_target(safe_others - compensation.unsqueeze(-1) / safe_others.shape[-1], zero, y),
     )
+
+
+def conditional_difference(student: Split, teacher: Split) -> Float[Tensor, "*batch others"]:
+    """r - q, whose coordinates sum to zero however small they are.
+
+    Where one class holds nearly all of both distributions its own difference cancels to nothing, although it is what
+    all the others add up to: the class with most mass in both takes minus their sum. What is too small to have all its
+    digits counts as zero.
+
+    Example:
+        >>> labels = torch.tensor([0])
+        >>> certain, more_certain = torch.tensor([[0.0, 30.0, 0.0]]), torch.tensor([[0.0, 40.0, 0.0]])
+        >>> conditional_difference(split(certain, labels), split(more_certain, labels))
+        tensor([[-9.3572e-14,  9.3572e-14]])
+    """
+    r, q = student.log_conditional.exp(), teacher.log_conditional.exp()
+    difference = r - q
+    difference = difference.where(difference.abs() >= torch.finfo(r.dtype).tiny, 0.0)
+    heaviest = r.minimum(q).argmax(-1, keepdim=True)
+    others_sum = difference.scatter(-1, heaviest, 0.0).sum(-1, keepdim=True)
+    return difference.scatter(-1, heaviest, (-others_sum).clamp(-1, 1))
 
 
 def check_beta(beta: float) -> None:
@@ -106,9 +127,10 @@ def clipped_teacher(
         tensor([[0.2500, 0.3200, 0.3800]])
     """
     z, zt, y = check_pair(student_logits, teacher_logits, labels)
-    r, q = split(z, y).log_conditional.exp(), split(zt, y).log_conditional.exp()
-    compensation = -safe_threshold(torch.zeros_like(r[..., 0]), r - q)
-    return q.minimum(r + compensation.unsqueeze(-1))
+    student, teacher = split(z, y), split(zt, y)
+    difference = conditional_difference(student, teacher)
+    compensation = -safe_threshold(torch.zeros_like(student.log_odds), difference)
+    return teacher.log_conditional.exp().minimum(student.log_conditional.exp() + compensation.unsqueeze(-1))
 
 
 def normalized_clipped_teacher(
@@ -138,6 +160,7 @@ def confidence_axis(
         >>> confidence_axis(torch.tensor([1]), 3)
         tensor([[ 0.5000, -1.0000,  0.5000]])
     """
+    check_labels(labels, labels.shape, num_classes)
     axis = torch.full((*labels.shape, num_classes), 1 / (num_classes - 1), dtype=dtype, device=labels.device)
     return axis.scatter(-1, labels.long().unsqueeze(-1), -1.0)
 

@@ -36,18 +36,20 @@ def check_logits(name: str, logits: Tensor, *, class_axis: int = -1, min_classes
         raise ValueError(f"{name}: expected at least {min_classes} classes, got {num_classes}{reason}")
 
 
-def check_same_shape(student_logits: Tensor, logits: Tensor, name: str = "teacher_logits") -> None:
-    """Refuse a companion whose classes or positions are not the student's."""
-    if student_logits.shape != logits.shape:
+def check_same_shape(
+    reference: Tensor, logits: Tensor, name: str = "teacher_logits", reference_name: str = "student_logits"
+) -> None:
+    """Refuse a companion whose classes or positions are not the reference's."""
+    if reference.shape != logits.shape:
         raise ValueError(
-            f"{name}: expected the shape of student_logits {tuple(student_logits.shape)}, got {tuple(logits.shape)}"
+            f"{name}: expected the shape of {reference_name} {tuple(reference.shape)}, got {tuple(logits.shape)}"
         )
 
 
 def check_labels(
-    labels: Tensor, expected_shape: torch.Size, num_classes: int, *, ignore_index: int | None = None
-) -> None:
-    """Refuse labels that are not class indices of the expected shape."""
+    labels: Tensor | None, expected_shape: torch.Size, num_classes: int, *, ignore_index: int | None = None
+) -> Tensor:
+    """Refuse labels that are not class indices of the expected shape; return them otherwise."""
     if not isinstance(labels, Tensor):
         raise ValueError(f"labels: expected a torch.Tensor of class indices, got {type(labels).__name__}")
     if labels.is_floating_point() or labels.is_complex():
@@ -64,6 +66,7 @@ def check_labels(
         raise ValueError(f"labels: expected shape {tuple(expected_shape)}, got {tuple(labels.shape)}")
     if can_read_values(labels):
         _check_label_range(labels, num_classes, ignore_index)
+    return labels
 
 
 def _check_label_range(labels: Tensor, num_classes: int, ignore_index: int | None) -> None:

@@ -4,7 +4,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from tpkd.geometry.inputs import check_single
+from tpkd.geometry.inputs import check_same_shape, check_single
 from tpkd.geometry.split import drop_target, target_entry
 
 
@@ -39,6 +39,7 @@ def in_safe_set(
         >>> in_safe_set(after, before, torch.tensor([0]))
         tensor([True])
     """
+    check_same_shape(reference_logits, candidate_logits, "candidate_logits", "reference_logits")
     return (margins(candidate_logits, labels) >= margins(reference_logits, labels) - tolerance).all(-1)
 
 
@@ -70,6 +71,8 @@ def weighted_label_loss(
         >>> weighted_label_loss(torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([0]), torch.ones(2))
         tensor([0.4076])
     """
-    if (weights < 0).any():
+    if weights.shape[-1] != logits.shape[-1] - 1:
+        raise ValueError(f"weights: expected {logits.shape[-1] - 1} on the last axis, got shape {tuple(weights.shape)}")
+    if not (weights >= 0).all():
         raise ValueError(f"weights: expected nonnegative competitor weights, got a minimum of {weights.min().item():g}")
     return -logsigmoid(-(weights.log() - margins(logits, labels)).logsumexp(-1))

@@ -66,6 +66,7 @@ def binary_kl_norm_loss(
         ignore_index=ignore_index,
         reduction=reduction,
         num_items=num_items,
+        labels_only_mask=True,
     )
 
 
@@ -98,6 +99,7 @@ def binary_kl_loss(
         ignore_index=ignore_index,
         reduction=reduction,
         num_items=num_items,
+        labels_only_mask=True,
     )
 
 
@@ -264,6 +266,11 @@ class DHKD(Objective):
         if len(valid) == 0:
             return features[valid].sum().expand(shape)
         dtype = next(self._head.parameters()).dtype
+        if len(valid) == 1 and self._head.training and self._chosen.head == "nonlinear":
+            raise ValueError(
+                "labels: expected at least two valid rows in a batch, got one: DHKD's nonlinear head normalises over "
+                "them; use larger micro-batches or head='linear'"
+            )
         logits: Tensor = self._head(features[valid].to(dtype))
         return logits.new_zeros(shape[0], logits.shape[1]).index_copy(0, valid, logits)
 

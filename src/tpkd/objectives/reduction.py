@@ -1,16 +1,13 @@
 """Shapes, masks and reductions of every loss, once: what `F.cross_entropy` takes comes in, rows go on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tpkd.geometry.inputs import check_labels, check_logits, check_same_shape, computation_dtype
-
-Reduction = Literal["mean", "sum", "none"]
 
 IGNORE_INDEX = -100
 """The label of a position to leave out, as everywhere in torch."""
@@ -36,24 +33,21 @@ def as_rows(
     *,
     ignore_index: int,
     min_classes: int = 2,
+    labels_only_mask: bool = False,
 ) -> Rows:
     """Check logits `(K,)`, `(N, K)` or `(N, K, d1, ...)` with labels of the same shape without `K`, and flatten them.
 
     Ignored positions are replaced before any arithmetic: their NaNs reach neither the value nor the gradient.
-    Without labels every position is valid.
+    Where labels only mask they may be `None`: then every position is valid.
     """
-    class_axis = 0 if student_logits.ndim == 1 else 1
-    check_logits("student_logits", student_logits, class_axis=class_axis, min_classes=min_classes)
-    for name, logits in others.items():
-        check_logits(name, logits, class_axis=class_axis, min_classes=min_classes)
-        check_same_shape(student_logits, logits, name)
+    class_axis = check_class_axis(student_logits, others, min_classes=min_classes)
     num_classes = student_logits.shape[class_axis]
     position_shape = torch.Size(n for axis, n in enumerate(student_logits.shape) if axis != class_axis)
-    if labels is None:
+    if labels is None and labels_only_mask:
         labels = torch.zeros(position_shape, dtype=torch.long, device=student_logits.device)
         valid = torch.ones_like(labels, dtype=torch.bool).reshape(-1)
     else:
-        check_labels(labels, position_shape, num_classes, ignore_index=ignore_index)
+        labels = check_labels(labels, position_shape, num_classes, ignore_index=ignore_index)
         valid = (labels != ignore_index).reshape(-1)
     dtype = computation_dtype(student_logits, *others.values())
 
@@ -64,6 +58,19 @@ def as_rows(
     safe_labels = torch.where(valid, labels.reshape(-1), 0).long()
     companions = tuple(rows(logits.detach()) for logits in others.values())
     return Rows(rows(student_logits), companions, safe_labels, valid, position_shape)
+
+
+def check_class_axis(
+    student_logits: Float[Tensor, "..."], others: Mapping[str, Float[Tensor, "..."]], *, min_classes: int
+) -> int:
+    """Check the student and its companions against each other; return the axis of the classes."""
+    check_logits("student_logits", student_logits, min_classes=1)
+    class_axis = 0 if student_logits.ndim == 1 else 1
+    check_logits("student_logits", student_logits, class_axis=class_axis, min_classes=min_classes)
+    for name, logits in others.items():
+        check_logits(name, logits, min_classes=1)
+        check_same_shape(student_logits, logits, name)
+    return class_axis
 
 
 def reduce_rows(
@@ -111,10 +118,18 @@ def rowwise_loss(
     reduction: str,
     num_items: int | Tensor | None,
     min_classes: int = 2,
+    labels_only_mask: bool = False,
 ) -> Float[Tensor, "..."]:
     """A loss from its per-row formula: check, flatten, mask, compute, reduce."""
     check_reduction(reduction, num_items)
-    rows = as_rows(student_logits, others, labels, ignore_index=ignore_index, min_classes=min_classes)
+    rows = as_rows(
+        student_logits,
+        others,
+        labels,
+        ignore_index=ignore_index,
+        min_classes=min_classes,
+        labels_only_mask=labels_only_mask,
+    )
     return reduce_rows(row_loss(rows), rows, reduction=reduction, num_items=num_items)
 
 

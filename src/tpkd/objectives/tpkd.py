@@ -11,7 +11,7 @@ from tpkd.geometry.directions import check_beta, named_direction
 from tpkd.geometry.divergences import conditional_loss, imitation_loss, label_loss
 from tpkd.objectives.base import Batch, Objective
 from tpkd.objectives.injection import inject_direction
-from tpkd.objectives.reduction import Rows, rowwise_loss
+from tpkd.objectives.reduction import Rows, check_reduction, rowwise_loss
 from tpkd.objectives.tpkd_fast import fast_tpkd_loss
 
 _Value = Callable[[Tensor, Tensor, Tensor, float], Tensor]
@@ -90,6 +90,7 @@ class TPKDLoss(nn.Module):
         """Keep the settings of every call."""
         super().__init__()
         check_beta(beta)
+        check_reduction(reduction, None)
         self.beta = beta
         self.ignore_index = ignore_index
         self.reduction = reduction

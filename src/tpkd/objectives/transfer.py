@@ -49,6 +49,7 @@ def kl_dist_loss(
         ignore_index=ignore_index,
         reduction=reduction,
         num_items=num_items,
+        labels_only_mask=True,
     )
 
 
@@ -178,6 +179,7 @@ def dp_loss(
         ignore_index=ignore_index,
         reduction=reduction,
         num_items=num_items,
+        labels_only_mask=True,
     )
 
 
@@ -291,7 +293,8 @@ class _DataPartition(Objective):
         assert batch.teacher_logits is not None
         assert batch.initial_logits is not None
         others = {"teacher_logits": batch.teacher_logits, "initial_logits": batch.initial_logits}
-        rows = as_rows(batch.student_logits.detach(), others, batch.labels, ignore_index=IGNORE_INDEX)
+        student = batch.student_logits.detach()
+        rows = as_rows(student, others, batch.labels, ignore_index=IGNORE_INDEX, labels_only_mask=True)
         teacher, initial = rows.others
         chosen = selects_teacher(teacher, initial, rows.labels if self.supervised else None) & rows.valid
         return {"teacher_selection_rate": chosen.sum() / rows.valid.sum().clamp(min=1)}

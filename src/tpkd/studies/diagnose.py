@@ -1,5 +1,6 @@
 """`tpkd diagnose`: what can this teacher still teach these students, and at what price, from files of any length."""
 
+import math
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -80,6 +81,8 @@ def check_outputs(outputs: list[Path], inputs: list[Path]) -> None:
         if output.is_dir() or not output.parent.is_dir():
             found = "a directory" if output.is_dir() else f"no directory {output.parent}"
             raise InputError(f"{output}: expected a file to write in an existing directory, found {found}")
+        if (output.exists() and not output.is_file()) or output.is_symlink():
+            raise InputError(f"{output}: expected a plain file to write or replace, found a link or a device")
         if output.resolve() in {path.resolve() for path in inputs}:
             raise InputError(f"{output}: expected a new file, found one of the inputs")
     if len({output.resolve() for output in outputs}) < len(outputs):
@@ -188,7 +191,7 @@ def _round_step(smallest: float) -> float:
     """The next of ..., 0.1, 0.2, 0.5, 1, 2, 5, ...; 1/32 where nothing costs anything."""
     if smallest <= 0:
         return 1 / FRONTIER_STEPS
-    power = 10.0 ** torch.tensor(smallest).log10().floor().item()
+    power = 10.0 ** math.floor(math.log10(smallest))
     return next(factor * power for factor in (1, 2, 5, 10, 20) if factor * power >= smallest)
 
 

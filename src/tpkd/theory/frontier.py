@@ -105,11 +105,12 @@ def is_budget_feasible(
     labels: Int[Tensor, "*batch"],
     budget: float | Float[Tensor, "*grid"],
     *,
-    tolerance: float = 1e-12,
+    tolerance: float | None = None,
 ) -> Bool[Tensor, "*feasible"]:
     """Whether a conditional distribution can be had for this rise in log-odds with no margin lowered.
 
-    Paper: eq:budget-feasible, sum_j x_j = 1 and x_j <= e^B r_j; both up to `tolerance` in the logarithm.
+    Paper: eq:budget-feasible, sum_j x_j = 1 and x_j <= e^B r_j; both up to `tolerance` in the logarithm, by
+    default a few roundings of the dtype.
 
     Shapes: `log_conditional` `(*batch, K-1)`, logits `(*batch, K)`, labels and result `(*batch)`; many candidates or a
     grid of budgets stand in front.
@@ -126,8 +127,13 @@ def is_budget_feasible(
     if log_conditional.shape[-1] != log_r.shape[-1]:
         raise ValueError(f"log_conditional: expected {log_r.shape[-1]} classes, got {log_conditional.shape[-1]}")
     B = as_grid("budget", budget, log_r[..., 0], low=0.0, high=float("inf"))
-    normalized = log_conditional.logsumexp(-1).abs() <= tolerance
-    return normalized & (log_conditional - log_r <= B + tolerance).all(-1)
+    if tolerance is None:
+        # A logarithm of size 700 is known to 700 roundings of one.
+        slack = 64 * torch.finfo(log_r.dtype).eps * log_r.abs().amax(-1, keepdim=True).clamp(min=1)
+    else:
+        slack = torch.full_like(log_r[..., :1], tolerance)
+    normalized = log_conditional.logsumexp(-1).abs() <= slack.squeeze(-1)
+    return normalized & (log_conditional - log_r <= B + slack).all(-1)
 
 
 @dataclass(frozen=True)
