@@ -259,6 +259,24 @@ def publish(path: str | Path) -> Iterator[IO[bytes]]:
     sync_directory(path.parent)
 
 
+def publish_bytes(path: str | Path, data: bytes) -> None:
+    """Publish a whole file, its directory made if need be; a disk that refuses it is said in one line with the path.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "new" / "result.json"
+        >>> publish_bytes(path, b"{}")
+        >>> path.read_bytes()
+        b'{}'
+    """
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with publish(path) as file:
+            file.write(data)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
 def sync_directory(directory: Path) -> None:
     """Flush a directory to disk, so that a rename in it outlasts a power cut."""
     if os.name != "posix":  # elsewhere a directory cannot be opened, and the rename alone has to do

@@ -12,8 +12,8 @@ import numpy as np
 
 from tpkd.cache.recipe import CacheRecipe
 from tpkd.cache.rows import CacheRows, hash_keys
-from tpkd.cache.shards import publish_bytes, shard_name
-from tpkd.files import InputError, reading, sha256
+from tpkd.cache.shards import shard_name
+from tpkd.files import InputError, publish_bytes, reading, sha256
 from tpkd.records import Record
 
 MANIFEST_NAME = "manifest.json"

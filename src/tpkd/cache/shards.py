@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tpkd.cache.recipe import CacheRecipe
-from tpkd.files import InputError, publish, reading
+from tpkd.files import InputError, publish_bytes, reading
 
 MAX_HEADER_BYTES = 1 << 20
 """A shard names a handful of tensors; a longer header is not ours, and is not worth parsing."""
@@ -73,15 +73,6 @@ def write_shard(path: Path, arrays: dict[str, np.ndarray]) -> tuple[int, str]:
     data = save(arrays)
     publish_bytes(path, data)
     return len(data), hashlib.sha256(data).hexdigest()
-
-
-def publish_bytes(path: Path, data: bytes) -> None:
-    """Publish a file; a full or read-only disk is said in one line with the path."""
-    try:
-        with publish(path) as file:
-            file.write(data)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 def open_shard(path: Path, recipe: CacheRecipe, rows: int, size: int) -> Shard:

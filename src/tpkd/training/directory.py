@@ -1,6 +1,5 @@
 """The directory of a run: held by one process, bound to one configuration, finished once it has a result."""
 
-import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ import torch
 
 from tpkd.cache.lock import LOCK_NAME, locked
 from tpkd.config import RunConfig, config_yaml, load_config
-from tpkd.files import InputError, publish, reading
+from tpkd.files import InputError, publish_bytes, reading
 from tpkd.records import Record
 
 CONFIG_NAME = "config.yaml"
@@ -141,9 +140,4 @@ def environment(device: torch.device, processes: int) -> Environment:
 
 def write_text(path: Path, text: str) -> None:
     """Publish a text file; a disk that refuses it is said in one line with the path."""
-    try:
-        os.makedirs(path.parent, exist_ok=True)
-        with publish(path) as file:
-            file.write(text.encode())
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+    publish_bytes(path, text.encode())

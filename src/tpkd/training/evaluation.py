@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tpkd.data import Dataset, PlainBatches, Preparation, load_batches
-from tpkd.files import InputError, extra, publish
+from tpkd.files import extra, publish_bytes
 from tpkd.models import Classifier
 from tpkd.training.materials import to_device
 
@@ -30,11 +30,7 @@ class Evaluation:
         from safetensors.torch import save
 
         tensors = {"logits": self.logits, "labels": self.labels, "sample_ids": self.sample_ids}
-        try:
-            with publish(path) as file:
-                file.write(save(tensors))
-        except OSError as error:
-            raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+        publish_bytes(path, save(tensors))
 
 
 @torch.no_grad()

@@ -23,7 +23,7 @@ from tpkd.data import (
     load_batches,
     load_dataset,
 )
-from tpkd.files import InputError, publish, read_lines
+from tpkd.files import InputError, publish_bytes, read_lines
 from tpkd.models import (
     Classifier,
     build_model,
@@ -115,10 +115,14 @@ def build_student(
         )
         if student.head == "probe":
             model.replace_classifier(_probe(config, model, dataset, directory, device))
-        count = len(model.layer_sizes)
-        if any(not -count <= layer < count for layer in student.layers):
-            raise InputError(f"layers: expected layers below {count}, found {list(student.layers)}")
+        _check_layers(model, student.layers)
     return model
+
+
+def _check_layers(model: Classifier, layers: tuple[int, ...]) -> None:
+    count = len(model.layer_sizes)
+    if any(not -count <= layer < count for layer in layers):
+        raise InputError(f"layers: expected layers below {count}, found {list(layers)}")
 
 
 def _probe(
@@ -153,12 +157,7 @@ def save_weights(module: nn.Module, path: Path) -> None:
     from safetensors.torch import save
 
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in module.state_dict().items()}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with publish(path) as file:
-            file.write(save(tensors))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+    publish_bytes(path, save(tensors))
 
 
 def class_map(config: RunConfig, dataset: Dataset) -> ClassMap | None:
@@ -188,9 +187,7 @@ def build_teacher(config: RunConfig, dataset: Dataset) -> Classifier:
             head=teacher.head,
             seed=teacher.seed,
         )
-        count = len(model.layer_sizes)
-        if any(not -count <= layer < count for layer in teacher.layers):
-            raise InputError(f"layers: expected layers below {count}, found {list(teacher.layers)}")
+        _check_layers(model, teacher.layers)
     return freeze(model)
 
 
