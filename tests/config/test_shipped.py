@@ -1,10 +1,11 @@
 """Every shipped configuration parses, fits every objective, and says what the paper's appendix says."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from tpkd.config import load_config
+from tpkd.config import json_schema, load_config
 from tpkd.objectives import create, names
 from tpkd.training.schedule import rate_factor
 
@@ -16,6 +17,11 @@ VISION, TEXT = DIRECTORY / "paper-vision.yaml", DIRECTORY / "paper-text.yaml"
 def test_there_are_the_promised_ones():
     promised = ("digits", "digits-teacher", "cpu-text", "cpu-text-teacher", "cpu-vision", "paper-vision", "paper-text")
     assert {*promised, "paper-text-teacher"} <= {path.stem for path in FILES}
+
+
+def test_the_schema_beside_them_is_current():
+    saved = json.loads((DIRECTORY / "schema.json").read_text())
+    assert saved == json_schema(), "write it anew: python -m tpkd.config > configs/schema.json"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
