@@ -84,6 +84,22 @@ def test_ignored_tokens(ignored, reduction):
 
 
 @pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_what_an_ignored_row_holds_reaches_no_gradient(reduction):
+    features, weight, bias, teacher, labels = head((24,), 7, 33, torch.float64)
+    labels[3] = -100
+    for poison in (0.0, torch.nan):
+        features[3] = poison
+        tensors = [x.clone().requires_grad_() for x in (features, weight, bias)]
+        linear_tpkd_loss(tensors[0], tensors[1], teacher, labels, bias=tensors[2], reduction=reduction).sum().backward()
+        gradients = [x.grad for x in tensors]
+        if poison == 0.0:
+            expected = gradients
+    assert all(map(torch.equal, gradients, expected))
+    assert torch.equal(gradients[0][3], torch.zeros(7, dtype=torch.float64))
+
+
+@pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_rows_with_weights(dtype):
     tensors = head((4, 6), 7, 33, dtype)

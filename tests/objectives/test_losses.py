@@ -235,6 +235,10 @@ def test_a_bad_count_is_refused(name):
             LOSSES[name](*example(4, 5), reduction=reduction, num_items=4)
     with pytest.raises(ValueError, match=r"num_items: expected a count of valid positions, got -1"):
         LOSSES[name](*example(4, 5), num_items=-1)
+    for wrong in (2.5, torch.tensor(-1)):
+        with pytest.raises(ValueError, match=r"num_items: expected a count of valid positions"):
+            LOSSES[name](*example(4, 5), num_items=wrong)
+    assert LOSSES[name](*example(4, 5), num_items=torch.tensor([4])).shape == ()
     with pytest.raises(ValueError, match=r"num_items: expected one count, got a tensor of shape \(2,\)"):
         LOSSES[name](*example(4, 5), num_items=torch.tensor([4, 4]))
 
@@ -288,3 +292,14 @@ def test_initial_logits_are_checked_like_a_teacher():
         dp_loss(z, zt, zt[:3], y, supervised=True)
     with pytest.raises(ValueError, match=r"initial_logits: expected a torch\.Tensor of logits, got ndarray"):
         dp_loss(z, zt, zt.numpy(), y, supervised=True)
+
+
+@pytest.mark.parametrize("name", ["tpkd", "kd", "dkd", "xe-kl"])
+def test_missing_labels_and_a_teacher_of_other_axes_are_refused(name):
+    student, teacher, labels = example(4, 5)
+    with pytest.raises(ValueError, match=r"labels: expected a torch.Tensor of class indices, got NoneType"):
+        LOSSES[name](student, teacher, None)
+    with pytest.raises(ValueError, match=r"teacher_logits: expected the shape of student_logits \(4, 5\), got \(5,\)"):
+        LOSSES[name](student, teacher[0], labels)
+    with pytest.raises(ValueError, match=r"student_logits: expected a torch.Tensor of logits, got list"):
+        LOSSES[name](student.tolist(), teacher, labels)

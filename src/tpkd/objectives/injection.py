@@ -27,7 +27,7 @@ def inject_direction(
         tensor([[ 1., -1.]])
     """
     if torch.compiler.is_compiling():
-        # Plain tensor code for the compiler; its own graphs refuse a second derivative.
+        # Plain tensor code: a compiled graph frees what it saved, so it refuses a second backward in its own words.
         surrogate = (direction.detach() * logits).sum(-1)
         return values.detach() + (surrogate - surrogate.detach())
     return inject_gradients((logits,), (direction,), values)

@@ -10,8 +10,8 @@ from torch.nn.functional import linear
 from tpkd.geometry.directions import check_beta
 from tpkd.geometry.inputs import check_logits
 from tpkd.objectives.injection import inject_gradients, refuse_second_derivative, scale_rows
-from tpkd.objectives.reduction import check_reduction
-from tpkd.objectives.tpkd_fast import denominator, label_rows, values_and_direction
+from tpkd.objectives.reduction import check_reduction, denominator
+from tpkd.objectives.tpkd_fast import flat_labels, values_and_direction
 
 _CHUNK_BYTES = 64 * 2**20
 """Student logits that exist at a time."""
@@ -57,7 +57,7 @@ def linear_tpkd_loss(
     check_beta(beta)
     check_reduction(reduction, num_items)
     _check_shapes(features, head_weight, teacher_logits, bias)
-    y, valid = label_rows(labels, features.shape[:-1], len(head_weight), ignore_index)
+    y, valid = flat_labels(labels, features.shape[:-1], len(head_weight), ignore_index)
     rows = features.reshape(-1, features.shape[-1])
     teacher = teacher_logits.detach().reshape(-1, len(head_weight))
     inputs = (rows, head_weight, bias)
@@ -69,7 +69,7 @@ def linear_tpkd_loss(
     total = values.sum()
     if any(wanted):
         total = inject_gradients(inputs, gradients, total)
-    return total / denominator(y, valid, reduction, num_items)
+    return total if reduction == "sum" else total / denominator(len(y), valid, num_items)
 
 
 def _check_shapes(features: Tensor, head_weight: Tensor, teacher_logits: Tensor, bias: Tensor | None) -> None:
@@ -84,8 +84,9 @@ def _check_shapes(features: Tensor, head_weight: Tensor, teacher_logits: Tensor,
     expected = (*features.shape[:-1], num_classes)
     if teacher_logits.shape != expected:
         raise ValueError(f"teacher_logits: expected shape {expected}, got {tuple(teacher_logits.shape)}")
-    if bias is not None and bias.shape != (num_classes,):
-        raise ValueError(f"bias: expected shape {(num_classes,)}, got {tuple(bias.shape)}")
+    if bias is not None and (not isinstance(bias, Tensor) or bias.shape != (num_classes,)):
+        found = tuple(bias.shape) if isinstance(bias, Tensor) else type(bias).__name__
+        raise ValueError(f"bias: expected shape {(num_classes,)}, got {found}")
 
 
 _Inputs = tuple[Tensor, Tensor, Tensor | None]
@@ -112,8 +113,10 @@ def _accumulate(
     chunk = max(1, _CHUNK_BYTES // (len(head_weight) * sums.itemsize))
     for start in range(0, len(features), chunk):
         part = slice(start, start + chunk)
-        logits = linear(features[part], head_weight, bias)
         mask = None if valid is None else valid[part]
+        # What an ignored row holds may be NaN, and zero times NaN would reach every class of the weight.
+        rows = features[part] if mask is None else features[part].masked_fill(~mask.unsqueeze(-1), 0.0)
+        logits = linear(rows, head_weight, bias)
         losses, direction = values_and_direction(
             logits, teacher[part], labels[part], mask, beta, 1.0, any(wanted), overwrite=True
         )
@@ -125,7 +128,7 @@ def _accumulate(
         if features_gradient is not None:
             features_gradient[part] = direction @ head_weight.to(direction.dtype)
         if weight_gradient is not None:
-            _add_product(weight_gradient, direction, features[part].to(direction.dtype))
+            _add_product(weight_gradient, direction, rows.to(direction.dtype))
         if bias_gradient is not None:
             bias_gradient += direction.sum(0, dtype=sums)
         del logits, direction  # before the next chunk is made

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tpkd.geometry.inputs import check_labels, check_logits, check_same_shape, computation_dtype
+from tpkd.geometry.inputs import can_read_values, check_labels, check_logits, check_same_shape, computation_dtype
 
 IGNORE_INDEX = -100
 """The label of a position to leave out, as everywhere in torch."""
@@ -64,8 +64,7 @@ def check_class_axis(
     student_logits: Float[Tensor, "..."], others: Mapping[str, Float[Tensor, "..."]], *, min_classes: int
 ) -> int:
     """Check the student and its companions against each other; return the axis of the classes."""
-    check_logits("student_logits", student_logits, min_classes=1)
-    class_axis = 0 if student_logits.ndim == 1 else 1
+    class_axis = 0 if getattr(student_logits, "ndim", 1) == 1 else 1
     check_logits("student_logits", student_logits, class_axis=class_axis, min_classes=min_classes)
     for name, logits in others.items():
         check_logits(name, logits, min_classes=1)
@@ -88,9 +87,20 @@ def reduce_rows(
     total = losses.sum()
     if reduction == "sum":
         return total
-    if num_items is None:
-        num_items = rows.valid.sum()
-    return total / (num_items.clamp(min=1) if isinstance(num_items, Tensor) else max(num_items, 1))
+    return total / denominator(len(losses), rows.valid, num_items)
+
+
+def denominator(num_rows: int, valid: Bool[Tensor, "rows"] | None, num_items: int | Tensor | None) -> int | Tensor:
+    """What a mean divides by: `num_items` or the count of valid rows, at least 1; a number wherever it may be read.
+
+    Example:
+        >>> denominator(2, torch.tensor([True, False]), None), denominator(2, None, None)
+        (1, 2)
+    """
+    count = num_items if num_items is not None else num_rows if valid is None else valid.sum()
+    if isinstance(count, Tensor) and not can_read_values(count):
+        return count.reshape(()).clamp(min=1)
+    return max(int(count), 1)
 
 
 def check_reduction(reduction: str, num_items: int | Tensor | None) -> None:
@@ -104,7 +114,9 @@ def check_reduction(reduction: str, num_items: int | Tensor | None) -> None:
     if isinstance(num_items, Tensor):
         if num_items.numel() != 1:
             raise ValueError(f"num_items: expected one count, got a tensor of shape {tuple(num_items.shape)}")
-    elif num_items < 0:
+        if not can_read_values(num_items):
+            return
+    if num_items < 0 or num_items != int(num_items):
         raise ValueError(f"num_items: expected a count of valid positions, got {num_items}")
 
 

@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from tpkd.geometry.inputs import can_read_values, check_labels, check_logits, check_same_shape, computation_dtype
+from tpkd.geometry.inputs import can_read_values, check_labels, computation_dtype
 from tpkd.objectives.injection import inject_direction, inject_gradients
-from tpkd.objectives.reduction import Rows, check_reduction, rowwise_loss
+from tpkd.objectives.reduction import Rows, check_class_axis, check_reduction, denominator, rowwise_loss
 
 _LOG2_E, _LN_2 = math.log2(math.e), math.log(2)
 _SCRATCH_BYTES = 4_000_000
@@ -77,15 +77,12 @@ def fast_tpkd_loss(
             min_classes=3,
         )
     check_reduction(reduction, num_items)
-    class_axis = 0 if student_logits.ndim == 1 else 1
-    check_logits("student_logits", student_logits, class_axis=class_axis)
-    check_logits("teacher_logits", teacher_logits, class_axis=class_axis)
-    check_same_shape(student_logits, teacher_logits)
+    class_axis = check_class_axis(student_logits, {"teacher_logits": teacher_logits}, min_classes=3)
     shape = student_logits.shape
-    y, valid = label_rows(labels, shape[:class_axis] + shape[class_axis + 1 :], shape[class_axis], ignore_index)
+    y, valid = flat_labels(labels, shape[:class_axis] + shape[class_axis + 1 :], shape[class_axis], ignore_index)
     z, zt = _logit_rows(student_logits, class_axis), _logit_rows(teacher_logits.detach(), class_axis)
     wants_gradient = z.requires_grad and torch.is_grad_enabled()
-    count = denominator(y, valid, reduction, num_items)
+    count = denominator(len(y), valid, num_items) if reduction == "mean" else 1
     # A known weight of all rows goes straight into the gradient. Not in float16, which would lose small entries that a
     # loss scale saves: there, as with a weight for each row, the backward pass multiplies.
     if isinstance(count, int) and reduction != "none" and z.dtype != torch.float16:
@@ -105,13 +102,13 @@ def _logit_rows(logits: Tensor, class_axis: int) -> Tensor:
     return logits.movedim(class_axis, -1).reshape(-1, logits.shape[class_axis])
 
 
-def label_rows(
+def flat_labels(
     labels: Int[Tensor, "..."], position_shape: torch.Size, num_classes: int, ignore_index: int
 ) -> tuple[Int[Tensor, "rows"], Bool[Tensor, "rows"] | None]:
     """Check labels and flatten them; the mask of valid rows is `None` where all are known to be valid.
 
     Example:
-        >>> label_rows(torch.tensor([2, -100]), torch.Size([2]), 3, -100)
+        >>> flat_labels(torch.tensor([2, -100]), torch.Size([2]), 3, -100)
         (tensor([2, 0]), tensor([ True, False]))
     """
     if (
@@ -129,23 +126,6 @@ def label_rows(
     flat = labels.reshape(-1).long()
     valid = flat != ignore_index
     return torch.where(valid, flat, 0), valid
-
-
-def denominator(
-    labels: Int[Tensor, "rows"], valid: Bool[Tensor, "rows"] | None, reduction: str, num_items: int | Tensor | None
-) -> int | Tensor:
-    """What the sum of all rows is divided by: at least 1, and a number wherever it may be read.
-
-    Example:
-        >>> denominator(torch.tensor([2, 0]), torch.tensor([True, False]), "mean", None)
-        1
-    """
-    if reduction != "mean":
-        return 1
-    count = num_items if num_items is not None else len(labels) if valid is None else valid.sum()
-    if isinstance(count, Tensor) and not can_read_values(count):
-        return count.clamp(min=1)
-    return max(int(count), 1)
 
 
 def values_and_direction(
