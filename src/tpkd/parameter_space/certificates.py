@@ -191,7 +191,7 @@ def stacked_conditional_alignment(
 
     Example:
         >>> chain = stacked_conditional_alignment(
-        ...     torch.tensor([[4.0, 1.0, 0.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.5, 1.0]]), torch.tensor([0])
+        ...     torch.tensor([[4.0, 1.0, 0.0, -2.0]]), torch.tensor([[1.0, 0.0, 1.0, 0.5]]), torch.tensor([0])
         ... )
         >>> chain.alignment >= chain.squared_norms >= chain.norm_product > 0
         True
