@@ -98,8 +98,9 @@ def kill_and_continue(directory, objective, kills):
         in_saves += bool(list(run.rglob(".step-*")) or list(run.rglob("*.partial")))
         newest = Checkpoints(run / "checkpoints", keep=2).load()  # always readable
         steps.append(newest.step if newest else 0)
+        unfinished = not (run / "result.json").exists()  # the last call of all comes after the result
         assert ended(start(config, run)) == 0
-        continued = f"continued from step {newest.step}" if newest and exit_code else "started"
+        continued = f"continued from step {newest.step}" if newest and unfinished else "started"
         assert continued in (run / "run.log").read_text()
         assert_same_run(directory / "whole", run)
         assert not list(run.rglob(".step-*")), "half-written checkpoints are swept away"

@@ -1,0 +1,93 @@
+import pytest
+import torch
+
+from tpkd.config import ConfigError
+from tpkd.training.run import assemble, build_objective, start_accelerator
+from training.tiny import make_config, online
+
+
+@pytest.fixture
+def config(tmp_path):
+    return online(make_config(tmp_path))
+
+
+def test_tf32_is_off_unless_asked_for(config):
+    start_accelerator(config)
+    assert torch.get_float32_matmul_precision() == "highest"
+    assert not torch.backends.cudnn.allow_tf32
+    start_accelerator(config.model_copy(update={"tf32": True}))
+    assert torch.get_float32_matmul_precision() == "high"
+    assert torch.backends.cudnn.allow_tf32
+    start_accelerator(config)
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_accumulation_stays_with_the_loop(config):
+    assert start_accelerator(config).gradient_accumulation_steps == 1
+
+
+def test_precision_may_change_from_run_to_run(config):
+    for precision, expected in (("bf16", "bf16"), ("fp32", "no"), ("bf16", "bf16")):
+        accelerator = start_accelerator(config.model_copy(update={"precision": precision}))
+        assert accelerator.mixed_precision == expected
+
+
+def test_the_start_of_a_run_depends_on_its_seeds_alone(config, tmp_path):
+    starts = []
+    for seed, student_seed in ((42, 0), (42, 0), (43, 0), (42, 1)):
+        torch.manual_seed(len(starts))  # what happened before must not matter
+        student = config.student.model_copy(update={"seed": student_seed})
+        changed = config.model_copy(
+            update={
+                "seed": seed,
+                "student": student,
+                "objective": config.objective.model_copy(update={"name": "dhkd"}),
+            }
+        )
+        run = assemble(changed, start_accelerator(changed), tmp_path)
+        head = run.objective.state_dict()["head.0.weight"]
+        starts.append((run.student.classifier.weight.detach().clone(), head.clone(), torch.rand(1)))
+    assert all(torch.equal(a, b) for a, b in zip(starts[0], starts[1], strict=True))
+    assert torch.equal(starts[0][0], starts[2][0])  # another run from the same start
+    assert not torch.equal(starts[0][1], starts[2][1])
+    assert not torch.equal(starts[0][2], starts[2][2])
+    assert not torch.equal(starts[0][0], starts[3][0])
+
+
+def test_every_parameter_that_learns_is_optimised_once(config, tmp_path):
+    changed = config.model_copy(update={"objective": config.objective.model_copy(update={"name": "dhkd"})})
+    run = assemble(changed, start_accelerator(changed), tmp_path)
+    optimised = [id(parameter) for group in run.optimizer.param_groups for parameter in group["params"]]
+    own = [parameter for module in run.objective.modules().values() for parameter in module.parameters()]
+    assert len(own) == 6
+    assert sorted(optimised) == sorted(id(parameter) for parameter in (*run.student.parameters(), *own))
+
+
+def test_a_network_without_a_linear_head_cannot_have_a_second_one(config):
+    class Odd:
+        feature_size, num_classes, layer_sizes, has_linear_head = 4, 10, (4, 4), False
+
+    changed = config.model_copy(update={"objective": config.objective.model_copy(update={"name": "dhkd"})})
+    teacher = type("Teacher", (), {"layer_sizes": (3,)})()
+    with pytest.raises(ConfigError, match=r"student\.model: objective 'dhkd' needs one linear head"):
+        build_objective(changed, Odd(), teacher)
+
+
+@pytest.mark.parametrize(("limit", "batch_size", "micro"), [(150, 32, 16), (150, 64, 7), (33, 32, None), (10, 3, 2)])
+def test_micro_batches_hold_every_sample_once_and_are_no_larger_than_asked(tmp_path, limit, batch_size, micro):
+    config = online(make_config(tmp_path, limit=limit, batch_size=batch_size, micro_batch_size=micro))
+    run = assemble(config, start_accelerator(config), tmp_path)
+    for step in range(1, run.num_steps + 1):
+        samples = run.batches[step - 1]
+        pieces = list(run.micro_batches(step, samples))
+        assert torch.cat([piece.sample_ids for piece in pieces]).equal(samples.sample_ids)
+        assert torch.cat([piece.inputs for piece in pieces]).equal(samples.inputs)
+        assert all(0 < len(piece) <= (micro or batch_size) for piece in pieces)
+
+
+def test_a_batch_too_small_for_its_processes_is_refused(tmp_path):
+    config = online(make_config(tmp_path, limit=33, epochs=1, micro_batch_size=None))
+    run = assemble(config, start_accelerator(config), tmp_path)
+    run.accelerator = type("Two", (), {"num_processes": 2})()
+    with pytest.raises(ConfigError, match="batch_size: step 2 has 1 samples, too few for 2 processes"):
+        run.check_shares()
