@@ -13,7 +13,7 @@ from tpkd.records.comparison import ComparisonRecord
 from tpkd.studies.comparison import Watcher, compare, open_grid
 from tpkd.studies.diagnose import diagnose_files
 from tpkd.studies.diagnose_inputs import open_inputs
-from tpkd.studies.grid import STUDENTS_NAME, Grid
+from tpkd.studies.grid import DEFAULT_SEEDS, STUDENTS_NAME, Grid
 from tpkd.studies.grid_start import LABELS_NAME, TEACHER_NAME
 from tpkd.studies.illustrations import draw_illustrations
 from tpkd.studies.mechanism import STUDIES, run_study, study_path
@@ -45,6 +45,7 @@ def run_demo(
     *,
     processes: int,
     watcher: Watcher | None = None,
+    seeds: Sequence[int] = DEFAULT_SEEDS,
     teacher_overrides: Sequence[str] = (),
     overrides: Sequence[str] = (),
 ) -> DemoResult:
@@ -54,6 +55,7 @@ def run_demo(
         directory: new, or one that an earlier demo made; then only what is missing is done.
         processes: runs at a time, with one thread each.
         watcher: told about progress.
+        seeds: of the grid.
         teacher_overrides: `key=value` for the teacher's run.
         overrides: `key=value` for the grid.
 
@@ -69,7 +71,7 @@ def run_demo(
         f"teacher.weights={directory}/teacher/student.safetensors",
         f"teacher.cache={directory}/cache",
     )
-    grid = open_grid(CONFIGS / "demo.yaml", [*places, *overrides])
+    grid = open_grid(CONFIGS / "demo.yaml", [*places, *overrides], seeds=list(seeds))
     record = compare(grid, processes=processes, watcher=watcher)
     failed = _study(_studied(grid), processes, watcher)
     if not (directory / FIGURES_NAME).exists():
@@ -86,7 +88,8 @@ def _check_directory(directory: Path) -> None:
     if not directory.exists():
         return
     ours = (directory / "teacher" / CONFIG_NAME).exists()
-    if not directory.is_dir() or (any(directory.iterdir()) and not ours):
+    foreign = not directory.is_dir() or any(entry.name != "teacher" for entry in directory.iterdir())
+    if foreign and not ours:
         raise InputError(f"{directory}: expected a new directory or one that an earlier demo made, found other files")
 
 
