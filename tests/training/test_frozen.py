@@ -53,7 +53,9 @@ def test_a_cached_teacher_answers_as_the_teacher_does(directory):
     config = online(cached)
     runs = [assemble(each, start_accelerator(each), directory) for each in (cached, config)]
     samples = runs[0].batches[2]
-    stored, computed = (run.teacher.answer(samples.inputs, samples.sample_ids, samples.view_ids) for run in runs)
+    keys = (samples.inputs, samples.sample_ids, samples.view_ids)
+    stored, computed = (run.teacher.answer(*keys, with_layers=True) for run in runs)
+    assert all(run.teacher.answer(*keys).layer_features == () for run in runs)
     torch.testing.assert_close(stored.logits, computed.logits, rtol=0, atol=1e-5)
     torch.testing.assert_close(stored.layer_features[0], computed.layer_features[0], rtol=0, atol=1e-5)
 

@@ -128,7 +128,7 @@ def test_resume_refuses_to_start_from_nothing(shared, tmp_path):
 
 def test_a_second_run_in_the_same_directory_is_refused(shared, tmp_path):
     def second(report):
-        with pytest.raises(InputError, match="is writing here"):
+        with pytest.raises(InputError, match=r"another run \(process \d+\) is writing here"):
             train(make_config(shared), tmp_path / "run")
         raise InterruptedRunError
 

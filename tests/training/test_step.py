@@ -183,7 +183,7 @@ def test_only_what_an_objective_needs_is_computed(directory):
     run = assemble(config, start_accelerator(config), directory)
     asked = []
     answer = run.teacher.answer
-    run.teacher.answer = lambda *arguments: asked.append(1) or answer(*arguments)
+    run.teacher.answer = lambda *arguments, **options: asked.append(1) or answer(*arguments, **options)
     assert take_step(run, 1, run.batches[0]).monitor == {}
     assert asked == []
     assert take_step(run, 2, run.batches[1], look=True).monitor["blocked_share"] >= 0

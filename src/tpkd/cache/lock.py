@@ -12,7 +12,7 @@ LOCK_NAME = ".lock"
 
 
 @contextmanager
-def locked(directory: Path) -> Iterator[None]:
+def locked(directory: Path, activity: str = "build") -> Iterator[None]:
     """Hold the directory for writing; a second holder is refused and told the process of the first.
 
     The lock belongs to the open file, not to the file's existence: after a kill nothing is stale and nothing needs
@@ -32,7 +32,9 @@ def locked(directory: Path) -> Iterator[None]:
     try:
         if not _try_lock(descriptor):
             holder = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
-            raise InputError(f"{directory}: another build (process {holder}) is writing here; wait for it or stop it")
+            raise InputError(
+                f"{directory}: another {activity} (process {holder}) is writing here; wait for it or stop it"
+            )
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()}\n".encode())
         yield

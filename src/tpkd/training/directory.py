@@ -65,7 +65,7 @@ def held(directory: Path, *, main: bool) -> Iterator[None]:
     if not main:
         yield
         return
-    with locked(directory):
+    with locked(directory, "run"):
         # Of a run that was killed while it published a file; only its holder knows that nobody is writing.
         for partial in directory.rglob(".*.partial"):
             if partial.is_file():

@@ -31,8 +31,10 @@ class FrozenModel(ABC):
     layer_sizes: tuple[int, ...]
 
     @abstractmethod
-    def answer(self, inputs: ModelInputs, sample_ids: Tensor, view_ids: Tensor) -> Answers:
-        """What it says about these samples in these views."""
+    def answer(
+        self, inputs: ModelInputs, sample_ids: Tensor, view_ids: Tensor, *, with_layers: bool = False
+    ) -> Answers:
+        """What it says about these samples in these views; features of layers only where asked for."""
 
 
 class CachedModel(FrozenModel):
@@ -45,10 +47,13 @@ class CachedModel(FrozenModel):
         self.fingerprint = cache.fingerprint
         self.layer_sizes = tuple(cache.recipe.tensors[name] for name in self._names)
 
-    def answer(self, inputs: ModelInputs, sample_ids: Tensor, view_ids: Tensor) -> Answers:
+    def answer(
+        self, inputs: ModelInputs, sample_ids: Tensor, view_ids: Tensor, *, with_layers: bool = False
+    ) -> Answers:
         """Rows of the cache."""
         samples, views = sample_ids.numpy(), view_ids.numpy()
-        features = (self._cache.read_tensor(name, samples, views).to(self._device) for name in self._names)
+        names = self._names if with_layers else ()
+        features = (self._cache.read_tensor(name, samples, views).to(self._device) for name in names)
         return Answers(self._cache.read(samples, views).to(self._device), tuple(features))
 
 
@@ -61,10 +66,12 @@ class OnlineModel(FrozenModel):
         self.fingerprint = weights_fingerprint(model)
         self.layer_sizes = tuple(model.layer_sizes[layer] for layer in layers)
 
-    def answer(self, inputs: ModelInputs, sample_ids: Tensor, view_ids: Tensor) -> Answers:
+    def answer(
+        self, inputs: ModelInputs, sample_ids: Tensor, view_ids: Tensor, *, with_layers: bool = False
+    ) -> Answers:
         """One forward pass in evaluation mode."""
         with torch.no_grad():  # not inference mode: its tensors may not enter a graph, and a loss multiplies with them
-            output = self._model.outputs(inputs, self._layers)
+            output = self._model.outputs(inputs, self._layers if with_layers else ())
         logits = output.logits if self._map is None else self._map.apply(output.logits)
         return Answers(logits, output.layer_features)
 

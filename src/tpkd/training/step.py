@@ -11,7 +11,6 @@ from torch import Tensor
 from tpkd.data import SampleBatch
 from tpkd.objectives.base import Batch
 from tpkd.objectives.reduction import IGNORE_INDEX
-from tpkd.training.frozen import Answers
 from tpkd.training.monitor import observe
 from tpkd.training.randomness import random_state, replayed
 from tpkd.training.run import Run
@@ -134,10 +133,12 @@ def _forward(run: Run, step: int, piece: SampleBatch, count: Tensor, look: bool)
     needs = run.objective.needs
     layers = run.config.student.layers if "layer_features" in needs else ()
     output = run.module(piece.inputs, layers)
-    teacher = _answers(run, piece) if look or "teacher_logits" in needs else None
-    initial = None
+    keys = (piece.inputs, piece.sample_ids, piece.view_ids)
+    teacher, initial = None, None
+    if run.teacher is not None and (look or "teacher_logits" in needs):
+        teacher = run.teacher.answer(*keys, with_layers=bool(layers))
     if run.initial is not None:
-        initial = run.initial.answer(piece.inputs, piece.sample_ids, piece.view_ids).logits
+        initial = run.initial.answer(*keys).logits
     return Batch(
         student_logits=output["logits"],
         labels=piece.labels,
@@ -150,12 +151,6 @@ def _forward(run: Run, step: int, piece: SampleBatch, count: Tensor, look: bool)
         num_epochs=run.config.epochs,
         num_items=count,
     )
-
-
-def _answers(run: Run, piece: SampleBatch) -> Answers | None:
-    if run.teacher is None:
-        return None
-    return run.teacher.answer(piece.inputs, piece.sample_ids, piece.view_ids)
 
 
 def _effective_batch(run: Run, step: int, samples: SampleBatch, count: Tensor) -> Batch:
