@@ -96,4 +96,4 @@ def all_criteria(results: "Results") -> list[Criterion]:
             "linear loss, time over the dense one", MOST_LINEAR_TIME, linear.chunked_seconds / linear.dense_seconds, "×"
         ),
     ]
-    return criteria
+    return criteria + [Criterion(what, most, measured) for what, measured, most in results.parts]

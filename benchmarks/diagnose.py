@@ -84,6 +84,16 @@ def peak_memory(student: Path, teacher: Path, labels: Path) -> float:
     return int(result.stdout.splitlines()[-1]) / 1024
 
 
+def rows(examples: int = 1_000_000, num_classes: int = 100) -> list[tuple[str, float, float]]:
+    """(what, measured, most) for each promise."""
+    with tempfile.TemporaryDirectory() as directory:
+        files = write_files(Path(directory), examples, num_classes)
+        memory = peak_memory(*files)
+        ratio = time_ratio(*files)[2]
+    what = f"diagnosis of {examples:,} × {num_classes}"
+    return [(f"{what}, time / log_softmax", ratio, SLOWEST), (f"{what}, peak memory in MB", memory, MOST_MEMORY)]
+
+
 def main() -> None:
     examples, num_classes = (int(text) for text in (*sys.argv[1:], *("1000000", "100")[len(sys.argv) - 1 :]))
     with tempfile.TemporaryDirectory() as directory:

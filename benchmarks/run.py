@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from benchmarks import cache, certificate, diagnose, training
 from benchmarks.linear_head import LinearResult, measure_linear
 from benchmarks.losses import COMPILED, DTYPES, EAGER, SCALES, SHAPES, SLOW, Case, Loss, gradient_error, training_call
 from benchmarks.memory import peak_bytes
@@ -37,6 +38,8 @@ class Results:
     growth_in_rows: dict[str, dict[int, float]]
     steps: dict[str, dict[str, float]]
     linear: LinearResult
+    parts: list[tuple[str, float, float]]
+    """(what, measured, most) of the other parts: diagnosis, certificates, cache, training."""
 
 
 def compile_losses() -> dict[str, Loss]:
@@ -81,6 +84,12 @@ def measure_growth(sizes: dict[int, Case], seconds: float) -> dict[str, dict[int
     return times
 
 
+def measure_parts(*, quick: bool) -> list[tuple[str, float, float]]:
+    """What the rest of the project promises about its own cost."""
+    parts = [*certificate.rows(), *cache.rows(), *diagnose.rows(20_000 if quick else 1_000_000)]
+    return parts + training.rows(2.0 if quick else 30.0)
+
+
 def main() -> None:
     """Run everything, in about ten minutes, or a tenth of it with `--quick`."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -106,6 +115,7 @@ def main() -> None:
         measure_growth({count: Case(count, num_classes, "random", "float32") for count in row_counts}, seconds),
         measure_steps(seconds),
         measure_linear(seconds),
+        measure_parts(quick=arguments.quick),
     )
     write_report(results, arguments.out)
     print(f"wrote {arguments.out / 'RESULTS.md'}")
