@@ -1,0 +1,90 @@
+"""`tpkd compare` as a user meets it: a grid that is killed and run again, what it prints, and how it refuses."""
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from cli.training_runs import run
+from studies.small_demo import small_demo
+from tpkd.studies.comparison import read_comparison
+from tpkd.studies.demo import CONFIGS
+
+SMALL = ("limit=64", "evaluation.limit=50", "epochs=3", "batch_size=8", "methods={}", "monitor_every=4")
+
+
+def arguments(directory, *overrides):
+    made = small_demo().report.parent
+    places = (
+        f"output={directory}/runs/{{objective}}-{{seed}}",
+        f"teacher.weights={made}/teacher/student.safetensors",
+        f"teacher.cache={directory}/cache",
+    )
+    return ["compare", str(CONFIGS / "demo.yaml"), *places, *SMALL, *overrides]
+
+
+def results(directory):
+    return {path: hashlib.sha256(path.read_bytes()).digest() for path in directory.rglob("result.json")}
+
+
+def test_a_grid_that_is_killed_and_run_again_keeps_its_finished_cells(tmp_path):
+    command = [sys.executable, "-m", "tpkd", *arguments(tmp_path), "--methods", "ce,kd,tpkd", "--seeds", "1,2"]
+    command += ["--jobs", "2"]
+    first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 300
+        while not results(tmp_path) and time.monotonic() < deadline and first.poll() is None:
+            time.sleep(0.02)
+    finally:
+        os.kill(first.pid, signal.SIGKILL)
+        first.communicate()
+    kept = results(tmp_path)
+    assert 1 <= len(kept) < 6
+    again = subprocess.run(command, capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert len(results(tmp_path)) == 6
+    for path, digest in kept.items():
+        assert results(tmp_path)[path] == digest
+        assert (path.parent / "run.log").read_text().count("started") == 1
+    record = read_comparison(tmp_path / "runs")
+    assert {cell.status for cell in record.cells} == {"finished"}
+    assert "6 of 6" not in again.stderr
+    assert f"next: tpkd report {tmp_path / 'runs'}" in again.stdout
+
+
+def test_failed_cells_are_exit_1_and_named(tmp_path, capsys, monkeypatch):
+    (tmp_path / "runs" / "kd-5").mkdir(parents=True)
+    (tmp_path / "runs" / "kd-5" / "thesis.tex").write_text("mine")
+    code, out, err = run(capsys, monkeypatch, *arguments(tmp_path), "--methods", "ce,kd", "--seeds", "5", "--jobs", "1")
+    assert code == 1
+    assert "ce-5 finished (1 of 2)" in err
+    assert "kd-5 failed" in out
+    assert "thesis.tex" in out
+    assert "1 of 1" in out
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--methods", "tkpd"], "did you mean tpkd"),
+        (["--seeds", "one"], "--seeds: expected whole numbers"),
+        (["epoch=3"], "epoch: unknown key"),
+        (["data.name=cifar10"], "data set: expected one of"),
+        (["student.model=builtin:resnet21"], "builtin:resnet21"),
+        (["output=runs/all"], "output: expected {objective} and {seed}"),
+    ],
+)
+def test_wrong_input_is_exit_2_and_one_line(more, message, tmp_path, capsys, monkeypatch):
+    code, _, err = run(
+        capsys,
+        monkeypatch,
+        *arguments(tmp_path, *[each for each in more if "=" in each]),
+        *[each for each in more if "=" not in each],
+    )
+    assert code == 2
+    assert message in err
+    assert err.count("\n") == 1

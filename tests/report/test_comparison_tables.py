@@ -1,0 +1,164 @@
+"""The tables of a comparison: the paper's layout, its numbers only where the protocol is its own, gaps marked."""
+
+import csv
+import io
+import re
+from dataclasses import replace
+
+import pytest
+
+from studies.comparison_cases import cell, comparison
+from tpkd.records.comparison import PaperProtocol
+from tpkd.report.bundle import ReportRecords
+from tpkd.report.comparison_tables import ablation_table, application_table, cost_table, seeds_table, selection_table
+from tpkd.report.methods import ABLATION, APPLICATION, PAPER_ACCURACY
+from tpkd.report.protocol_tables import protocol_table, settings_table
+from tpkd.report.tables import Column, Look, Table, latex_text, text, to_csv, to_latex, to_markdown
+
+NAMES = (*APPLICATION, "tpkd-no-ce", "safe-full-kl", "tpkd-no-projection", "compensation-only")
+
+
+def records(missing=(), paper=None, **fields):
+    cells = [
+        cell(name, seed, None if (name, seed) in missing else 0.8 + 0.01 * index + 0.001 * (seed - 42) ** 2)
+        for index, name in enumerate(NAMES)
+        for seed in (42, 43, 44)
+    ]
+    return ReportRecords(comparison(cells, paper=paper, **fields))
+
+
+def plain_rows(table):
+    return [[text(content) for content in row] for row in table.rows]
+
+
+def test_application_has_the_papers_ten_rows():
+    """tab:application: mean and sample standard deviation, and paired differences to KD and CE."""
+    table = application_table(records())
+    rows = plain_rows(table)
+    assert [row[0] for row in rows] == ["CE", "KD", "KL-Dist", "DKD", "DP-U", "DP-S", "XE-KL", "DHKD", "DTO-KD", "TPKD"]
+    # Accuracies 0.8, 0.801, 0.804: mean 0.80167, deviation 0.00208.
+    assert rows[0] == ["CE", "80.17 ± 0.21", "-1.00 [-1.00, -1.00]", ""]
+    assert rows[-1][2] == "+8.00 [+8.00, +8.00]"
+    assert table.emphasis == {9}
+    assert not any("paper" in column.title for column in table.columns)
+
+
+def test_ablation_has_the_papers_rows_and_one_of_ours():
+    """tab:ablation: conditions and directions as in the paper; compensation only is marked as ours."""
+    rows = plain_rows(ablation_table(records()))
+    assert [row[1] for row in rows] == ["h", "d/2", "h + Π(p − t)/2", "h + u/2", "h + ℓa₀/2", "h + d/2"]
+    assert [row[0] for row in rows if "ours" in row[0]] == ["Compensation only (ours)"]
+    main = {row[0]: row[1] for row in plain_rows(application_table(records()))}
+    assert rows[0][2] == main["CE"]
+    assert rows[-1][2] == main["TPKD"]
+
+
+@pytest.mark.parametrize("domain", ["vision", "text"])
+def test_the_papers_numbers_stand_beside_ours_only_under_its_protocol(domain):
+    theirs = application_table(records(paper=PaperProtocol(domain, ())))
+    assert theirs.columns[2].title.startswith("paper, ")
+    assert plain_rows(theirs)[-1][2] == {"vision": "88.05 ± 0.12", "text": "93.81 ± 0.27"}[domain]
+    ablation = ablation_table(records(paper=PaperProtocol(domain, ())))
+    assert plain_rows(ablation)[1][3] == {"vision": "85.33 ± 0.05", "text": "91.60 ± 0.07"}[domain]
+    near = application_table(records(paper=PaperProtocol(domain, ("epochs: expected 60, found 1",))))
+    assert not any("paper" in column.title for column in near.columns)
+
+
+def test_the_papers_differences_follow_from_its_numbers():
+    """Section 6.2: +0.47 and +0.35 points over KD, +0.68 and +0.56 over CE (rounded from unrounded means)."""
+    for domain, over_kd, over_ce in (("vision", 0.47, 0.68), ("text", 0.35, 0.56)):
+        means = {name: mean for name, (mean, _) in PAPER_ACCURACY[domain].items()}
+        assert means["tpkd"] - means["kd"] == pytest.approx(over_kd, abs=0.015)
+        assert means["tpkd"] - means["ce"] == pytest.approx(over_ce, abs=0.015)
+    assert set(PAPER_ACCURACY["vision"]) == set(PAPER_ACCURACY["text"]) == set(NAMES) - {"compensation-only"}
+    assert set(ABLATION) <= set(NAMES)
+
+
+def test_missing_and_failed_seeds_are_marked():
+    gaps = {("tpkd", 43), ("dkd", 42), ("dkd", 43), ("dkd", 44)}
+    found = records(missing=gaps)
+    table = application_table(found)
+    assert table.notes == ("DKD: n = 0, without seed 42, 43, 44.", "TPKD: n = 2, without seed 43.")
+    rows = {row[0]: row[1:] for row in plain_rows(table)}
+    assert rows["DKD"] == ["none", "", ""]
+    cells = {row[0]: row[1:] for row in plain_rows(seeds_table(found))}
+    assert cells["TPKD"][1] == "missing"
+    assert cells["DKD"] == ["missing"] * 3
+    failed = cell("ce", 42, None, status="failed", problem="disk full")
+    assert seeds_table(ReportRecords(comparison([failed]))).notes == ("ce-42 failed: disk full",)
+    assert "DKD" not in [row[0] for row in plain_rows(cost_table(found))]
+
+
+def test_one_seed_has_no_deviation_and_no_interval():
+    rows = plain_rows(application_table(ReportRecords(comparison([cell("kd", 42, 0.8), cell("tpkd", 42, 0.9)]))))
+    assert rows == [["KD", "80.00", "", ""], ["TPKD", "90.00", "+10.00", ""]]
+
+
+def test_selection_rates_by_epoch_and_seed():
+    cells = [cell("dp-u", 42, 0.8, selection_rates=(1.0, 1.0)), cell("dp-s", 42, 0.8, selection_rates=(0.5,))]
+    table = selection_table(ReportRecords(comparison([*cells, cell("ce", 42, 0.8)])))
+    assert [column.title for column in table.columns] == ["epoch", "DP-U, seed 42", "DP-S, seed 42"]
+    assert plain_rows(table) == [["1", "100.0 %", "50.0 %"], ["2", "100.0 %", ""]]
+    assert selection_table(records()) is None
+
+
+def test_protocol_and_settings():
+    assert plain_rows(protocol_table(records())) == [["epochs", "3"], ["optimizer.name", "sgd"]]
+    assert plain_rows(settings_table(records()))[0] == ["CE", "none", "0.001", "nothing", ""]
+
+
+EVIL = Table(
+    "evil",
+    "50 % of a_b & <c>",
+    (Column("na|me", text=True), Column("$x$")),
+    (("\\input{x} | ~^", "#1"), ("plain", "2")),
+    ("a {note}",),
+    frozenset({1}),
+)
+
+
+def test_markdown_keeps_its_columns():
+    lines = to_markdown(EVIL).splitlines()
+    rows = [line for line in lines if line.startswith("|")]
+    assert all(len(re.findall(r"(?<!\\)\|", row)) == 3 for row in rows)
+    assert rows[-1] == "| **plain** | **2** |"
+
+
+def test_csv_reads_back():
+    read = list(csv.reader(io.StringIO(to_csv(EVIL))))
+    assert read == [["na|me", "$x$"], ["\\input{x} | ~^", "#1"], ["plain", "2"]]
+
+
+def test_latex_sees_nothing_to_run():
+    written = to_latex(EVIL)
+    assert r"\textbackslash{}input\{x\}" in written
+    assert r"50 \% of a\_b \& $<$c$>$" in written
+    assert written.count(r"\\") == 3
+    body = re.sub(r"\\[&%$#_{}]", "", written)
+    assert body.count("{") == body.count("}")
+    assert latex_text("10⁻³") == "10$^-$$^3$"
+
+
+def test_numbers_keep_their_place():
+    number = Look({"a": {"b": [None, 0.25]}})("a.b.1", "percent")
+    assert (str(number), number.path, number.value) == ("25.00", "a.b.1", 0.25)
+
+
+def test_the_same_cells_make_both_tables():
+    """tab:ablation reads the cells of tab:application: nothing is trained twice."""
+    found = records()
+    paths = {
+        part.path
+        for table in (application_table(found), ablation_table(found))
+        for row in table.rows
+        for content in row
+        if isinstance(content, tuple)
+        for part in content
+        if not isinstance(part, str)
+    }
+    methods = found.comparison.methods
+    assert {path.split(".")[2] for path in paths} <= {str(index) for index in range(len(methods))}
+    renamed = replace(found.comparison, methods=tuple(replace(m, mean=0.5) for m in methods))
+    first, second = (plain_rows(make(ReportRecords(renamed)))[-1] for make in (application_table, ablation_table))
+    assert first[1].startswith("50.00")
+    assert second[2].startswith("50.00")
