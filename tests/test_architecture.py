@@ -67,8 +67,6 @@ def test_files_and_functions_stay_small(path):
             assert node.end_lineno - node.lineno - docstring <= 60, node.name
 
 
-
-
 @pytest.mark.parametrize("name", ["tpkd", "tpkd.geometry", "tpkd.theory", "tpkd.parameter_space", "tpkd.objectives"])
 def test_public_names_are_listed_by_hand_sorted_and_exist(name):
     module = importlib.import_module(name)
