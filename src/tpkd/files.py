@@ -1,10 +1,11 @@
 """Files in and out: arrays read in blocks of rows, results published by rename, hashes; never a pickle."""
 
+import difflib
 import hashlib
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,19 @@ _OpenStream = Callable[[], AbstractContextManager[IO[bytes]]]
 
 class InputError(ValueError):
     """What the user handed in is wrong; the message is one line that names the file and what was expected."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the closest known one, if any is close.
+
+    Example:
+        >>> did_you_mean("tkpd", ["ce", "kd", "tpkd"])
+        '; did you mean tpkd?'
+        >>> did_you_mean("quantum", ["ce", "kd", "tpkd"])
+        ''
+    """
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 @contextmanager

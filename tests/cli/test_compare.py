@@ -73,8 +73,8 @@ def test_failed_cells_are_exit_1_and_named(tmp_path, capsys, monkeypatch):
         (["--methods", "tkpd"], "did you mean tpkd"),
         (["--seeds", "one"], "--seeds: expected whole numbers"),
         (["epoch=3"], "epoch: unknown key"),
-        (["data.name=cifar10"], "data set: expected one of"),
-        (["student.model=builtin:resnet21"], "builtin:resnet21"),
+        (["data.name=cifar10"], "did you mean cifar100"),
+        (["student.model=builtin:resnet21"], "did you mean builtin:resnet20"),
         (["output=runs/all"], "output: expected {objective} and {seed}"),
     ],
 )

@@ -1,7 +1,6 @@
 """From a YAML file and overrides to a checked configuration; every mistake is one line that names file and key."""
 
 import copy
-import difflib
 import os
 import typing
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from tpkd.config.schema import RunConfig
-from tpkd.files import InputError, reading
+from tpkd.files import InputError, did_you_mean, reading
 
 MAX_CONFIG_BYTES = 1 << 20
 DATA_PLACEHOLDER = "$TPKD_DATA"
@@ -162,9 +161,7 @@ def _describe(problem: Any) -> str:
     key = ".".join(_without_tags(place))
     if problem["type"] == "extra_forbidden":
         known = _known_keys(place[:-1])
-        close = difflib.get_close_matches(place[-1], known, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        return f"{key}: unknown key, expected one of {', '.join(known)}{hint}"
+        return f"{key}: unknown key, expected one of {', '.join(known)}{did_you_mean(place[-1], known)}"
     if problem["type"] == "missing":
         return f"{key}: missing"
     message = problem["msg"].removeprefix("Value error, ")

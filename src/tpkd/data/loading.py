@@ -9,7 +9,7 @@ from tpkd.data.dataset import Dataset
 from tpkd.data.digits import load_digits
 from tpkd.data.folder import load_folder
 from tpkd.data.tables import load_table
-from tpkd.files import InputError
+from tpkd.files import InputError, did_you_mean
 
 SPLITS = ("train", "test")
 DATASET_NAMES = ("digits", "clinc150", "cifar100", "folder:PATH", "jsonl:PATH", "csv:PATH")
@@ -48,7 +48,8 @@ def load_dataset(name: str, split: str, *, root: str | Path | None = None) -> Da
     if colon and path and scheme in ("folder", "jsonl", "csv"):
         place = Path(root or ".") / path
         return load_folder(split, place) if scheme == "folder" else load_table(split, place, scheme)
-    raise InputError(f"data set: expected one of {', '.join(DATASET_NAMES)}, found {name!r}")
+    hint = did_you_mean(name, DATASET_NAMES)
+    raise InputError(f"data set: expected one of {', '.join(DATASET_NAMES)}, found {name!r}{hint}")
 
 
 def _published_root(name: str, root: str | Path | None) -> Path:

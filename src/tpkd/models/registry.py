@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tpkd.files import InputError
+from tpkd.files import InputError, did_you_mean
 from tpkd.models.classifier import Classifier
 from tpkd.models.encoder import build_bert, load_encoder
 from tpkd.models.heads import random_head
@@ -20,6 +20,7 @@ from tpkd.models.vision import build_timm
 from tpkd.models.weights import load_weights
 
 HEADS = ("own", "random")
+_KNOWN = ("builtin:mlp", "builtin:bert", *(f"builtin:resnet{depth}" for depth in (8, 20, 32, 44, 56, 110)))
 _EXPECTED = "builtin:mlp, builtin:resnet8 (20, 32, 44, 56, 110), builtin:bert, timm:NAME or hf:PATH_OR_ID"
 
 
@@ -79,7 +80,7 @@ def _build(name: str, num_classes: int, options: Mapping[str, Any] | None, seed:
         return build_timm(rest, num_classes, read_options(TimmOptions, options))
     if kind == "hf" and rest:
         return load_encoder(rest, num_classes, read_options(HFOptions, options), seed, keep_head=keep_head)
-    raise InputError(f"model {name!r}: unknown, expected {_EXPECTED}")
+    raise InputError(f"model {name!r}: unknown, expected {_EXPECTED}{did_you_mean(name, _KNOWN)}")
 
 
 def encoder_for(

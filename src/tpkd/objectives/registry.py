@@ -3,6 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import Any
 
+from tpkd.files import did_you_mean
 from tpkd.objectives.base import Objective
 from tpkd.objectives.cross_entropy import CrossEntropy
 from tpkd.objectives.dhkd import DHKD
@@ -65,7 +66,8 @@ def create(name: str, **settings: Any) -> Objective:
         KD(temperature=2.0, ce_weight=1.0, kd_weight=1.0)
     """
     if name not in _OBJECTIVES:
-        raise ValueError(f"name: expected one of {', '.join(_OBJECTIVES)}, got {name!r}")
+        hint = did_you_mean(name, _OBJECTIVES)
+        raise ValueError(f"name: expected one of {', '.join(_OBJECTIVES)}, got {name!r}{hint}")
     known = _settings(_OBJECTIVES[name])
     unknown = sorted(settings.keys() - set(known))
     if unknown:

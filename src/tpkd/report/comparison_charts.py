@@ -91,8 +91,11 @@ def _dots(axes: Any, rows: Sequence[MethodSummary], values: _Values) -> None:
     axes.grid(axis="x")
 
 
-def learning_charts(record: ComparisonRecord) -> list[Chart]:
-    """Label loss, conditional loss and blocked share while training; empty where nothing was monitored."""
+def learning_charts(record: ComparisonRecord) -> list[tuple[Chart, str]]:
+    """Label loss, conditional loss and blocked share while training, and what leaves the picture of each.
+
+    Empty where nothing was monitored.
+    """
     kinds = {
         "label_loss": ("Label loss while training", "nats"),
         "conditional_loss": ("Conditional KL while training", "nats"),
@@ -103,11 +106,20 @@ def learning_charts(record: ComparisonRecord) -> list[Chart]:
         curves = {objective: _mean_curve(record, objective, field) for objective in record.objectives}
         curves = {objective: curve for objective, curve in curves.items() if curve}
         if curves:
-            charts.append(_learning_chart(field.replace("_", "-"), heading, unit, curves))
+            top = 1.0 if unit == "share" else _top(curves)
+            beyond = [title(name) for name, curve in curves.items() if max(curve.values()) > top]
+            note = f"Leaves the picture: {', '.join(beyond)}." if beyond else ""
+            charts.append((_learning_chart(field.replace("_", "-"), heading, unit, curves, top), note))
     return charts
 
 
-def _learning_chart(name: str, heading: str, unit: str, curves: Mapping[str, Mapping[int, float]]) -> Chart:
+def _top(curves: Mapping[str, Mapping[int, float]]) -> float:
+    """Where a picture ends: above the objectives that a reader looks for first, if they are there."""
+    chosen = [curve for objective, curve in curves.items() if objective in EMPHASIS] or list(curves.values())
+    return 1.25 * max(max(curve.values()) for curve in chosen)
+
+
+def _learning_chart(name: str, heading: str, unit: str, curves: Mapping[str, Mapping[int, float]], top: float) -> Chart:
     write = share if unit == "share" else nats
 
     def paint(axes: Any) -> None:
@@ -123,9 +135,9 @@ def _learning_chart(name: str, heading: str, unit: str, curves: Mapping[str, Map
                 axes.plot(curve.keys(), curve.values(), color=color, linestyle=line, label=title(objective))
         axes.set_xlabel("epoch")
         if unit == "share":
-            percent_axis(axes, top=1)
+            percent_axis(axes, top=top)
         else:
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, top)
             axes.set_ylabel("nats")
         axes.legend(loc="best", fontsize=8.5)
 

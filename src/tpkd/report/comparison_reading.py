@@ -1,6 +1,6 @@
 """What a comparison means in plain words: what the data support, and what they do not."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tpkd.records.comparison import ComparisonRecord, MethodSummary, PairedDifference
 from tpkd.report.bundle import ReportRecords
@@ -81,7 +81,7 @@ def _identical(record: ComparisonRecord) -> Iterator[str]:
     for group in record.identical:
         groups.setdefault(group.objectives, []).append(group.seed)
     for objectives, seeds in groups.items():
-        names = " and ".join(map(title, objectives))
+        names = _listed(map(title, objectives))
         always = [
             objective
             for objective in objectives
@@ -92,12 +92,17 @@ def _identical(record: ComparisonRecord) -> Iterator[str]:
             )
         ]
         why = (
-            f" {' and '.join(map(title, always))} took the teacher's target for every sample of every epoch."
+            f" {_listed(map(title, always))} took the teacher's target for every sample of every epoch."
             if always
             else ""
         )
         listed = ", ".join(map(str, seeds))
         yield f"{names} end with elementwise identical test logits (seed{'s' if len(seeds) > 1 else ''} {listed}).{why}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _mechanism(records: ReportRecords) -> Iterator[str]:

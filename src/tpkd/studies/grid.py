@@ -1,13 +1,12 @@
 """The grid of a comparison: which objectives and seeds, and the run of each of them."""
 
-import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
 from tpkd.config import ConfigError, RunConfig, load_config
-from tpkd.files import InputError
+from tpkd.files import InputError, did_you_mean
 from tpkd.objectives import names
 from tpkd.training import read_result
 from tpkd.training.directory import CONFIG_NAME, bind
@@ -114,9 +113,8 @@ def check_objectives(chosen: Iterable[str], key: str) -> tuple[str, ...]:
     chosen = tuple(dict.fromkeys(chosen))
     for name in chosen:
         if name not in names():
-            close = difflib.get_close_matches(name, names(), n=3, cutoff=0.4)
-            hint = f"did you mean {' or '.join(close)}?" if close else f"expected some of {', '.join(names())}"
-            raise InputError(f"{key}: unknown objective {name!r}; {hint}")
+            expected = f"expected some of {', '.join(names())}{did_you_mean(name, names())}"
+            raise InputError(f"{key}: unknown objective {name!r}, {expected}")
     return chosen
 
 
