@@ -1,7 +1,9 @@
 """A grid end to end, in small: what its record says, what runs again and what is refused."""
 
+import errno
 import hashlib
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from tpkd.files import InputError
 from tpkd.objectives import names
 from tpkd.records.comparison import ComparisonRecord
 from tpkd.studies import comparison
-from tpkd.studies.comparison import compare, open_grid, read_comparison
+from tpkd.studies.comparison import Watcher, compare, open_grid, read_comparison
 from tpkd.studies.demo import CONFIGS
 from tpkd.studies.grid import grid_directory, plan_grid
 from tpkd.training import read_result
@@ -173,6 +175,32 @@ def test_a_failed_cell_is_marked_stops_nothing_and_runs_again(small, tmp_path):
     assert ran == ["ce-43"]
     assert {cell.status for cell in record.cells} == {"finished"}
     assert not (tmp_path / "failures" / "ce-43.txt").exists()
+
+
+def test_a_disk_that_fills_up_leaves_finished_cells_as_they_are(small, tmp_path, monkeypatch):
+    for name in ("ce", "tpkd"):
+        shutil.rmtree(tmp_path / name / "seed-43")
+    sync, full = os.fsync, []
+
+    def fsync(descriptor):
+        if full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(descriptor)
+
+    def fills_up(event):
+        if event.kind == "finished":
+            full.append(event.job)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", fsync)
+        with pytest.raises(InputError, match="No space left on device"):
+            small(watcher=Watcher(on_cell=fills_up))
+    assert full == ["ce-43"]
+    kept = fingerprints(tmp_path / "ce")
+    record, ran = small()
+    assert ran == ["tpkd-43"]
+    assert {cell.status for cell in record.cells} == {"finished"}
+    assert fingerprints(tmp_path / "ce") == kept
 
 
 def test_a_grid_changed_under_its_directory_is_refused_or_put_aside(small, tmp_path):
