@@ -94,9 +94,10 @@ def main() -> None:
     """Run everything, in about ten minutes, or a tenth of it with `--quick`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="two shapes, short rounds; to see that it runs")
+    parser.add_argument("--seconds", type=float, default=2.0, help="time for each group of a case")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="directory of RESULTS.md and its plot")
     arguments = parser.parse_args()
-    seconds = 0.3 if arguments.quick else 3.0
+    seconds = 0.3 if arguments.quick else arguments.seconds
     shapes = SHAPES[:3:2] if arguments.quick else SHAPES
     cases = []
     for dtype in DTYPES:
