@@ -1,7 +1,7 @@
 """The charts of a comparison: every seed a dot, every mean with its interval."""
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tpkd.records.comparison import ComparisonRecord, MethodSummary
@@ -107,10 +107,14 @@ def learning_charts(record: ComparisonRecord) -> list[tuple[Chart, str]]:
         curves = {objective: curve for objective, curve in curves.items() if curve}
         if curves:
             top = 1.0 if unit == "share" else _top(curves)
-            beyond = [title(name) for name, curve in curves.items() if max(curve.values()) > top]
-            note = f"Leaves the picture: {', '.join(beyond)}." if beyond else ""
+            note = _beyond(name for name, curve in curves.items() if max(curve.values()) > top)
             charts.append((_learning_chart(field.replace("_", "-"), heading, unit, curves, top), note))
     return charts
+
+
+def _beyond(objectives: Iterable[str]) -> str:
+    names = ", ".join(map(title, objectives))
+    return f"Leaves the picture: {names}." if names else ""
 
 
 def _top(curves: Mapping[str, Mapping[int, float]]) -> float:
@@ -156,8 +160,11 @@ def _mean_curve(record: ComparisonRecord, objective: str, field: str) -> dict[in
     return {epoch: statistics.fmean(curve[epoch] for curve in points_of) for epoch in shared}
 
 
-def final_chart(record: ComparisonRecord) -> Chart | None:
-    """What the final students have left to learn on the test split; None without a teacher to compare with."""
+def final_chart(record: ComparisonRecord) -> tuple[Chart, str] | None:
+    """What the final students have left to learn on the test split, and what leaves the picture.
+
+    None without a teacher to compare with.
+    """
     rows = [method for method in record.methods if method.final]
     if not rows:
         return None
@@ -168,6 +175,9 @@ def final_chart(record: ComparisonRecord) -> Chart | None:
         for method in rows
     }
 
+    chosen = [values for objective, values in left.items() if objective in EMPHASIS] or list(left.values())
+    end = 1.5 * max(map(max, chosen))
+
     def paint(axes: Any) -> None:
         places = range(len(rows), 0, -1)
         for place, method in zip(places, rows, strict=True):
@@ -176,16 +186,17 @@ def final_chart(record: ComparisonRecord) -> Chart | None:
             axes.plot(values, [place] * len(values), "o", markersize=4, color=color, linestyle="none")
         axes.set_yticks(list(places), [title(method.objective) for method in rows])
         axes.tick_params(axis="y", length=0, labelsize=8.5)
-        axes.set_xlim(left=0)
+        axes.set_xlim(0, end)
         axes.grid(visible=False, axis="y")
         axes.grid(axis="x")
         axes.set_xlabel("conditional KL left on the test split (nats)")
 
     said = ", ".join(f"{title(name)} {nats(statistics.fmean(values))}" for name, values in left.items())
-    return draw(
+    chart = draw(
         "final-left",
         "What the final students have left to learn",
         f"One row a method with a dot a seed. Means in nats: {said}.",
         paint,
         size=(4.8, 0.9 + 0.27 * len(rows)),
     )
+    return chart, _beyond(name for name, values in left.items() if max(values) > end)

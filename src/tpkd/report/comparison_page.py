@@ -87,7 +87,8 @@ def _present(*charts: Chart | None) -> list[Chart]:
 
 def _final_charts(records: ReportRecords) -> list[tuple[Chart, str]]:
     """Charts and a line below each."""
-    charts = [(chart, "") for chart in _present(final_chart(records.comparison))]
+    left = final_chart(records.comparison)
+    charts = [left] if left is not None else []
     if records.diagnosis is not None:
         student = records.diagnosis.students[0]
         of = f"Of {student.file}."
