@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
 
-demo: .venv/installed-report,train ## distil a student on scikit-learn's digits and open up what it learned (two minutes, no download)
+demo: .venv/installed-report,train ## the whole paper on scikit-learn's digits: grid, studies and report (a few minutes, no download)
 	$(BIN)/tpkd demo
 
 test: .venv/installed-dev ## run every test, the examples in the documentation included
