@@ -1,5 +1,6 @@
 """What the paper's appendix "Experimental protocols" fixes, and where a grid departs from it."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -92,10 +93,13 @@ def paper_protocol(configs: Mapping[str, RunConfig], seeds: Sequence[int]) -> Pa
     differences: list[str] = []
     if tuple(seeds) != SEEDS:
         differences.append(f"seeds: expected {list(SEEDS)}, found {list(seeds)}")
+    found: dict[str, list[str]] = defaultdict(list)
     for objective, config in configs.items():
-        # What all cells share is said once.
-        new = (line for line in _differences(objective, config, domain) if line not in differences)
-        differences.extend(new)
+        for line in _differences(objective, config, domain):
+            found[line].append(objective)
+    for line, owners in found.items():
+        # What all objectives share is said once.
+        differences.append(line if len(owners) == len(configs) else f"{', '.join(owners)}: {line}")
     return PaperProtocol(domain, tuple(differences))
 
 
@@ -108,8 +112,7 @@ def _differences(objective: str, config: RunConfig, domain: str) -> Iterator[str
     for key, value in expected.items():
         found = _look_up(plain, key)
         if found != value:
-            owner = f"{objective}: " if key == "optimizer.weight_decay" else ""
-            yield f"{owner}{key}: expected {value}, found {found}"
+            yield f"{key}: expected {value}, found {found}"
     for owner, parts in _MODELS[domain].items():
         name = _look_up(plain, f"{owner}.model")
         if not any(part.lower() in str(name).lower() for part in parts):
@@ -118,7 +121,7 @@ def _differences(objective: str, config: RunConfig, domain: str) -> Iterator[str
     warmup: dict[str, Any] = {"warmup_epochs": 2} if (objective, domain) == ("dkd", "text") else {}
     for name, value in {**_SETTINGS.get(objective, {}), **warmup}.items():
         if settings.get(name) != value:
-            yield f"{objective}: {name}: expected {value}, found {settings.get(name)}"
+            yield f"{name}: expected {value}, found {settings.get(name)}"
 
 
 def resolved_settings(config: RunConfig) -> dict[str, Any]:
