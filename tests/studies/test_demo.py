@@ -1,10 +1,12 @@
 """The demo in small: everything learns, every statement of the theory holds, and a second run is the same."""
 
+from pathlib import Path
+
 import pytest
 
 from studies.small_demo import run_small_demo, small_demo
 from tpkd.files import InputError
-from tpkd.studies.demo import run_demo
+from tpkd.studies.demo import _one_spelling, run_demo
 from tpkd.studies.reporting import read_records
 
 
@@ -72,6 +74,14 @@ def test_a_demo_that_is_done_computes_nothing_again(made, monkeypatch):
     assert run_small_demo(directory).comparison == made.comparison
     after = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file() and path.name != ".lock"}
     assert after == before
+
+
+def test_a_directory_is_the_same_however_it_is_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert {_one_spelling(Path(name)) for name in ("demo", "./demo", "x/../demo", str(tmp_path / "demo"))} == {
+        Path("demo")
+    }
+    assert _one_spelling(Path("../demo")) == tmp_path.resolve().parent / "demo"
 
 
 def test_a_foreign_directory_is_left_alone(tmp_path):

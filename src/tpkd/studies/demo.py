@@ -62,7 +62,7 @@ def run_demo(
     Raises:
         InputError: the directory holds something else or cannot be written.
     """
-    watcher = watcher or Watcher()
+    watcher, directory = watcher or Watcher(), _one_spelling(directory)
     _check_directory(directory)
     torch.set_num_threads(1)  # networks as small as these lose more than they win with several
     teacher = _train_teacher(directory, teacher_overrides, watcher)
@@ -82,6 +82,12 @@ def run_demo(
     watcher.on_stage("report", 1, 1)
     violations = sum(study.violations for study in read_records(directory).studies.values())
     return DemoResult(teacher, record, violations, failed, report, diagnosis)
+
+
+def _one_spelling(directory: Path) -> Path:
+    """The same path however it was given, because runs are tied to the paths in their configurations."""
+    whole, here = directory.resolve(), Path.cwd()
+    return whole.relative_to(here) if whole.is_relative_to(here) else whole
 
 
 def _check_directory(directory: Path) -> None:
