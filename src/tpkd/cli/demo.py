@@ -40,7 +40,7 @@ def demo(
     for line in (
         *failed,
         f"teacher: {percent(result.teacher.accuracy)} % of {result.teacher.test_samples} held-out digits",
-        "A small data set: it shows everything at work, not which method is better.",
+        "A small data set, settings tried on it: this shows everything at work, not which method is better.",
         *([f"diagnosis of three students: {result.diagnosis}"] if result.diagnosis else []),
         f"report: {result.report}",
     ):

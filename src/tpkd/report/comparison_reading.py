@@ -31,7 +31,7 @@ def _what_ran(record: ComparisonRecord) -> str:
     return (
         f"{count_of} with {seeds} each: all start from the same student ({percent(record.start.accuracy)} % before the "
         f"first step){taught}. Accuracy is that of the last epoch on {count(record.data.test_samples)} test samples; "
-        "nothing was chosen by looking at them."
+        "no epoch was chosen by looking at them."
     )
 
 
@@ -165,7 +165,8 @@ def _limits(record: ComparisonRecord) -> Iterator[str]:
     if number > 1:
         yield (
             f"Each of the {number} intervals holds for itself; among so many, some miss zero by chance. Methods have "
-            "the settings of their sources and share one optimiser; other settings might order them otherwise."
+            "the settings of their sources and share one optimiser; how its settings were found is not in the records, "
+            "and others might order the methods otherwise."
         )
 
 
