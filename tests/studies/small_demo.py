@@ -2,7 +2,7 @@
 
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -50,4 +50,9 @@ def run_small_demo(directory):
 @cache
 def small_demo():
     """One for all tests of this process; they leave it as it is."""
-    return run_small_demo(Path(mkdtemp(prefix="small-demo-")) / "demo")
+    return run_small_demo(Path(_place().name) / "demo")
+
+
+@cache
+def _place():
+    return TemporaryDirectory(prefix="small-demo-")  # goes when this process ends
