@@ -1,17 +1,12 @@
 """The page in a real browser: nothing fails, nothing is fetched, everything is seen, tables sort."""
 
-import shutil
-
 import pytest
 
+from report.browsing import SIZES, launched, needs_browser, opened
 from report.test_page import record_of
 from tpkd.report.page import diagnosis_page
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: `make browser` installs it")
-
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
-SIZES = {"desktop": (1280, 900), "phone": (375, 812)}
+pytestmark = needs_browser
 
 
 @pytest.fixture(scope="module")
@@ -28,26 +23,14 @@ def address(tmp_path_factory, record):
 
 @pytest.fixture(scope="module")
 def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+    with launched() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(params=SIZES)
 def page(request, browser, address):
-    width, height = SIZES[request.param]
-    context = browser.new_context(viewport={"width": width, "height": height})
-    page = context.new_page()
-    page.problems = []
-    page.on("console", lambda message: page.problems.append(message.text))
-    page.on("pageerror", lambda error: page.problems.append(str(error)))
-    page.on("request", lambda r: r.url == address or r.url.startswith("data:") or page.problems.append(r.url))
-    page.goto(address)
-    yield page
-    context.close()
+    with opened(browser, address, request.param) as page:
+        yield page
 
 
 def test_no_error_and_no_request(page):

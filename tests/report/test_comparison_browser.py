@@ -2,35 +2,23 @@
 
 import pytest
 
-from report.test_browser import ARGUMENTS, CHROMIUM, SIZES
+from report.browsing import SIZES, launched, needs_browser, opened
 from studies.small_demo import small_demo
 from tpkd.studies.reporting import read_records
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: `make browser` installs it")
+pytestmark = needs_browser
 
 
 @pytest.fixture(scope="module")
 def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+    with launched() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module", params=SIZES)
 def page(request, browser):
-    width, height = SIZES[request.param]
-    context = browser.new_context(viewport={"width": width, "height": height})
-    page, address = context.new_page(), small_demo().report.as_uri()
-    page.problems = []
-    page.on("console", lambda message: page.problems.append(message.text))
-    page.on("pageerror", lambda error: page.problems.append(str(error)))
-    page.on("request", lambda r: r.url == address or r.url.startswith("data:") or page.problems.append(r.url))
-    page.goto(address)
-    yield page
-    context.close()
+    with opened(browser, small_demo().report.as_uri(), request.param) as page:
+        yield page
 
 
 def test_no_error_and_no_request(page):

@@ -1,0 +1,38 @@
+"""A real browser for the tests of pages: how it starts, at which sizes, and what it notes while a page is open."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
+SIZES = {"desktop": (1280, 900), "phone": (375, 812)}
+
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: `make browser` installs it")
+
+
+@contextmanager
+def launched() -> Iterator:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def opened(browser, address, size) -> Iterator:
+    """The page at one of `SIZES`; `page.problems` collects what it says, throws, or asks of the network."""
+    width, height = SIZES[size]
+    context = browser.new_context(viewport={"width": width, "height": height})
+    page = context.new_page()
+    page.problems = []
+    page.on("console", lambda message: page.problems.append(message.text))
+    page.on("pageerror", lambda error: page.problems.append(str(error)))
+    page.on("request", lambda r: r.url == address or r.url.startswith("data:") or page.problems.append(r.url))
+    page.goto(address)
+    yield page
+    context.close()
