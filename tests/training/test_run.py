@@ -1,9 +1,12 @@
+import json
+
 import pytest
 import torch
 
-from tpkd.config import ConfigError
+from tpkd.config import ConfigError, resolve_config
 from tpkd.training.run import assemble, build_objective, start_accelerator
-from training.tiny import make_config, online
+from tpkd.training.step import take_step
+from training.tiny import make_config, online, plain_config
 
 
 @pytest.fixture
@@ -91,3 +94,38 @@ def test_a_batch_too_small_for_its_processes_is_refused(tmp_path):
     run.accelerator = type("Two", (), {"num_processes": 2})()
     with pytest.raises(ConfigError, match="batch_size: step 2 has 1 samples, too few for 2 processes"):
         run.check_shares()
+
+
+@pytest.mark.parametrize("padding", ["longest", "max_length"])
+def test_micro_batches_of_text_hold_no_needless_padding_and_the_same_gradient(tmp_path, padding):
+    lines = [json.dumps({"text": "word " * (1 + 7 * row % 11), "label": f"class {row % 3}"}) for row in range(24)]
+    for part in ("train", "test"):
+        (tmp_path / f"{part}.jsonl").write_text("\n".join(lines))
+    settings = {"vocab_size": 50, "layers": 1, "hidden_size": 16, "heads": 2, "dropout": 0.0}
+    plain = plain_config(
+        tmp_path,
+        data={"name": f"jsonl:{tmp_path}"},
+        limit=None,
+        views={},
+        text={"max_length": 16, "padding": padding},
+        student={"model": "builtin:bert", "options": settings},
+        teacher=None,
+        objective="ce",
+        batch_size=24,
+        micro_batch_size=None,
+    )
+    gradients, widths = [], []
+    for micro in (None, 6):
+        config = resolve_config({**plain, "micro_batch_size": micro})
+        run = assemble(config, start_accelerator(config), tmp_path)
+        samples = run.batches[0]
+        pieces = list(run.micro_batches(1, samples))
+        assert sorted(torch.cat([piece.sample_ids for piece in pieces]).tolist()) == list(range(24))
+        for piece in pieces:
+            assert piece.labels.tolist() == (piece.sample_ids % 3).tolist()
+        widths.append([piece.inputs["input_ids"].shape[1] for piece in pieces])
+        run.optimizer.step = lambda: None
+        take_step(run, 1, samples)
+        gradients.append(torch.cat([parameter.grad.flatten() for parameter in run.student.parameters()]))
+    assert widths == ([[13], [5, 8, 10, 13]] if padding == "longest" else [[16], [16] * 4])
+    torch.testing.assert_close(gradients[1], gradients[0], atol=1e-6, rtol=0)

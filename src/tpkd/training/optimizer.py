@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from tpkd.config import AdamWeightDecayConfig, SGDConfig
 
+_LATE_STEP = 1e9
+
 
 class AdamWeightDecay(torch.optim.Optimizer):
     """The optimiser of the BERT release.
@@ -43,22 +45,26 @@ class AdamWeightDecay(torch.optim.Optimizer):
         if closure is not None:
             raise ValueError("closure: expected None, because the gradient is taken before the step")
         for group in self.param_groups:
-            (b1, b2), eps, rate, decay = group["betas"], group["eps"], group["lr"], group["weight_decay"]
             weights = [weight for weight in group["params"] if weight.grad is not None]
             if not weights:
                 continue
             gradients = [weight.grad for weight in weights]
-            m = [self._moment(weight, "first_moment") for weight in weights]
-            v = [self._moment(weight, "second_moment") for weight in weights]
-            torch._foreach_lerp_(m, gradients, 1 - b1)
-            torch._foreach_mul_(v, b2)
-            torch._foreach_addcmul_(v, gradients, gradients, value=1 - b2)
-            scale = torch._foreach_sqrt(v)
-            torch._foreach_add_(scale, eps)
-            update = torch._foreach_div(m, scale)
-            if decay:
-                torch._foreach_add_(update, weights, alpha=decay)
-            torch._foreach_add_(weights, update, alpha=-rate)
+            # One pass over memory. So late a step of AdamW has no bias correction left: 1 - b^step is exactly 1.
+            torch._fused_adamw_(
+                weights,
+                gradients,
+                [self._moment(weight, "first_moment") for weight in weights],
+                [self._moment(weight, "second_moment") for weight in weights],
+                [],
+                [weight.new_tensor(_LATE_STEP, dtype=torch.float32) for weight in weights],
+                lr=group["lr"],
+                beta1=group["betas"][0],
+                beta2=group["betas"][1],
+                weight_decay=group["weight_decay"],
+                eps=group["eps"],
+                amsgrad=False,
+                maximize=False,
+            )
 
     def _moment(self, weight: Tensor, name: str) -> Tensor:
         state = self.state[weight]

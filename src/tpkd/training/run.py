@@ -82,11 +82,14 @@ class Run:
         """This process's share of a step in pieces, as many as every other process has."""
         size = self.samples_after(step) - self.samples_after(step - 1)
         bounds = _bounds(len(samples), self._pieces(size))
+        dynamic = self.config.text.padding == "longest"
+        if dynamic:
+            samples = materials.sort_by_length(samples)
         inputs = materials.split_inputs(materials.to_device(samples.inputs, self.accelerator.device), bounds)
         for start, stop, piece in zip(bounds[:-1], bounds[1:], inputs, strict=True):
             labels = samples.labels[start:stop].to(self.accelerator.device)
             keys = (samples.sample_ids[start:stop], samples.view_ids[start:stop], samples.epochs[start:stop])
-            yield SampleBatch(piece, labels, *keys)
+            yield SampleBatch(materials.trim_padding(piece) if dynamic else piece, labels, *keys)
 
     def _pieces(self, size: int) -> int:
         largest_share: int = -(-size // self.accelerator.num_processes)
