@@ -142,6 +142,19 @@ def test_one_backward_only():
             loss.backward()
 
 
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_forward_mode_is_refused_instead_of_giving_zero(position, reduction):
+    *inputs, teacher, labels = head((24,), 7, 33, torch.float64)
+
+    def loss(moving):
+        features, weight, bias = (*inputs[:position], moving, *inputs[position + 1 :])
+        return linear_tpkd_loss(features, weight, teacher, labels, bias=bias, reduction=reduction)
+
+    with pytest.raises(NotImplementedError, match="forward-mode differentiation"):
+        torch.func.jvp(loss, (inputs[position],), (torch.ones_like(inputs[position]),))
+
+
 def test_memory_does_not_grow_with_the_rows():
     width, num_classes = 16, 20000
 

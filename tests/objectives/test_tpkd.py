@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 import oracles
 from objectives import reference
@@ -117,6 +118,24 @@ def test_a_second_backward_through_the_same_loss_is_refused(name):
     loss.backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="second backward"):
         loss.backward()
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("name", NAMES)
+def test_forward_mode_is_refused_instead_of_giving_zero(name, reduction):
+    z, zt, y = make_pairs("random", 4, 5, seed=20)
+
+    def loss(logits):
+        return direction_loss(name, logits, zt, y, reduction=reduction)
+
+    refused = pytest.raises(NotImplementedError, match="forward-mode differentiation .* call backward")
+    with refused:
+        torch.func.jvp(loss, (z,), (torch.ones_like(z),))
+    with forward_ad.dual_level():
+        with refused:
+            loss(forward_ad.make_dual(z, torch.ones_like(z)))
+        # A level that has nothing to do with these logits does not matter, nor does a tangent of the teacher.
+        assert torch.equal(loss(z), direction_loss(name, z, forward_ad.make_dual(zt, zt), y, reduction=reduction))
 
 
 def test_without_gradients_only_the_value_remains():

@@ -183,6 +183,9 @@ def test_extra_label_gain_chain(num_classes, step_size):
         assert (low <= high * (1 + 1e-9) + 2e-12).all()
 
 
-def test_extra_margin_refuses_a_negative_step():
-    with pytest.raises(ValueError, match="step_size: expected numbers from 0 to inf, got -1"):
-        extra_margin(torch.zeros(1, 3), torch.zeros(1, 3), torch.zeros(1, dtype=torch.long), -1.0)
+@pytest.mark.parametrize("gain", [extra_margin, extra_label_gain])
+@pytest.mark.parametrize("step_size", [-1.0, float("inf"), float("nan")])
+def test_a_step_is_finite_and_not_negative(gain, step_size):
+    """An endless step has no gain: where r = q it would be infinity times zero."""
+    with pytest.raises(ValueError, match=f"step_size: expected finite numbers from 0 on, got {step_size:g}"):
+        gain(torch.zeros(1, 3), torch.zeros(1, 3), torch.zeros(1, dtype=torch.long), step_size)

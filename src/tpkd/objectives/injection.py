@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
 
 from tpkd.geometry.inputs import can_read_values
 
@@ -58,6 +59,25 @@ def refuse_second_derivative() -> None:
             "create_graph=True: the TPKD direction is a vector field, not the derivative of the loss value, so "
             "there is no second derivative to take; call backward() without create_graph"
         )
+
+
+def refuse_forward_mode(*inputs: Tensor | None) -> None:
+    """Refuse tensors that carry a tangent: an injected gradient exists in the backward pass alone.
+
+    Without this a Jacobian-vector product would be zero, silently, because the value is computed without a graph.
+
+    Example:
+        >>> refuse_forward_mode(torch.zeros(2), None)
+    """
+    if torch.compiler.is_compiling():
+        return
+    for tensor in inputs:
+        if tensor is not None and unpack_dual(tensor).tangent is not None:
+            raise NotImplementedError(
+                "forward-mode differentiation (torch.func.jvp, jacfwd, make_dual): the TPKD direction enters in the "
+                "backward pass, so the loss has no tangent; call backward(), or multiply the tangent with "
+                "tpkd.directions(...).update"
+            )
 
 
 class _Inject(torch.autograd.Function):

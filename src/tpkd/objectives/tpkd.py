@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tpkd.geometry.directions import check_beta, named_direction
 from tpkd.geometry.divergences import conditional_loss, imitation_loss, label_loss
 from tpkd.objectives.base import Batch, Objective
-from tpkd.objectives.injection import inject_direction
+from tpkd.objectives.injection import inject_direction, refuse_forward_mode
 from tpkd.objectives.reduction import Rows, check_reduction, rowwise_loss
 from tpkd.objectives.tpkd_fast import fast_tpkd_loss
 
@@ -52,7 +52,8 @@ def tpkd_loss(
 
     Returns:
         A scalar, or for `"none"` a tensor of the shape of `labels`; float32 for half-precision logits. It supports one
-        backward pass: `create_graph=True` and a second backward through the same loss raise `RuntimeError`.
+        backward pass: `create_graph=True`, a second backward through the same loss and forward-mode differentiation
+        raise `RuntimeError`.
 
     Example:
         >>> import torch
@@ -135,6 +136,7 @@ def direction_loss(
         tensor(1.0986)
     """
     check_beta(beta)
+    refuse_forward_mode(student_logits)
     if name == "tpkd":
         return fast_tpkd_loss(
             student_logits,

@@ -147,7 +147,7 @@ def fixed_length_optimum(
         tensor([True])
     """
     step = directions(student_logits, teacher_logits, labels)
-    S = as_grid("length", length, step.compensation, low=0.0, high=float("inf"))
+    S = as_grid("length", length, step.compensation, low=0.0)
     # Scaled first: the norm of a nearly finished student's direction underflows.
     scale = step.safe.abs().amax(-1, keepdim=True)
     d, u = step.safe / scale, step.conditional / scale

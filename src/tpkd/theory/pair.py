@@ -37,18 +37,21 @@ def split_pair(
 
 
 def as_grid(
-    name: str, value: float | Tensor, like: Float[Tensor, "*batch"], *, low: float, high: float
+    name: str, value: float | Tensor, like: Float[Tensor, "*batch"], *, low: float, high: float | None = None
 ) -> Float[Tensor, "*grid 1"]:
     """A number, or a tensor that broadcasts against the batch shape, checked and given an axis for the classes.
+
+    Without `high` any finite number will do.
 
     Example:
         >>> as_grid("position", 0.5, torch.zeros(4), low=0.0, high=1.0)
         tensor([0.5000])
     """
     grid = torch.as_tensor(value, dtype=like.dtype, device=like.device)
-    outside = ~((grid >= low) & (grid <= high))
+    outside = ~((grid >= low) & (grid <= (torch.finfo(grid.dtype).max if high is None else high)))
     if outside.any():
-        raise ValueError(f"{name}: expected numbers from {low:g} to {high:g}, got {grid[outside][0].item():g}")
+        expected = f"finite numbers from {low:g} on" if high is None else f"numbers from {low:g} to {high:g}"
+        raise ValueError(f"{name}: expected {expected}, got {grid[outside][0].item():g}")
     sizes = zip(reversed(grid.shape), reversed(like.shape), strict=False)
     if any(1 not in (a, b) and a != b for a, b in sizes):
         raise ValueError(

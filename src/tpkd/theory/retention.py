@@ -188,7 +188,7 @@ def extra_margin(
         ExtraMargin(gain=tensor([[0.0000, 0.0150, 0.0850]]), bound=tensor([0.0900]))
     """
     step = directions(student_logits, teacher_logits, labels)
-    eta = as_grid("step_size", step_size, step.compensation, low=0.0, high=float("inf"))
+    eta = as_grid("step_size", step_size, step.compensation, low=0.0)
     distance = step.conditional.abs().sum(-1) / 2
     return ExtraMargin(eta / 2 * (0 - margins(step.safe, labels)), 3 / 4 * eta.squeeze(-1) * distance)
 
@@ -227,7 +227,7 @@ def extra_label_gain(
     """
     z, zt, y = check_pair(student_logits, teacher_logits, labels)
     step = directions(z, zt, y)
-    eta = as_grid("step_size", step_size, step.compensation, low=0.0, high=float("inf"))
+    eta = as_grid("step_size", step_size, step.compensation, low=0.0)
     after_label = z - eta * step.label
     after = split(after_label, y)
     scaled_distance = 3 / 4 * eta.squeeze(-1) * step.conditional.abs().sum(-1) / 2
