@@ -72,7 +72,7 @@ def refuse_forward_mode(*inputs: Tensor | None) -> None:
     if torch.compiler.is_compiling():
         return
     for tensor in inputs:
-        if tensor is not None and unpack_dual(tensor).tangent is not None:
+        if tensor is not None and unpack_dual(tensor).tangent is not None:  # type: ignore[no-untyped-call]
             raise NotImplementedError(
                 "forward-mode differentiation (torch.func.jvp, jacfwd, make_dual): the TPKD direction enters in the "
                 "backward pass, so the loss has no tangent; call backward(), or multiply the tangent with "
