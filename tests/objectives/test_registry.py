@@ -127,6 +127,24 @@ def test_objectives_without_labels_work_without_them():
     assert create("dp-u").losses(batch)["loss"] > 0
 
 
+LINEAR_HEAD = {"preset": "imagenet-release", "feature_size": 4, "num_classes": 5}
+
+
+@pytest.mark.parametrize("name", names())
+def test_one_loss_a_position_is_the_loss_of_that_position_alone(name):
+    inputs = make_inputs(dtype=torch.float32)
+    objective = create(name, **LINEAR_HEAD if name == "dhkd" else {})
+    rows = replace(inputs.batch(), reduction="none")
+    if not objective.separable:
+        with pytest.raises(ValueError, match=f"reduction: expected 'mean', got 'none': objective '{name}' is not a"):
+            objective.losses(rows)
+        return
+    alone = [objective.losses(inputs.rows([row]).batch()) for row in range(len(inputs.labels))]
+    for key, losses in objective.losses(rows).items():
+        # One row or twelve: a matrix product may sum in another order.
+        torch.testing.assert_close(losses, torch.stack([single[key] for single in alone]), rtol=1e-5, atol=1e-6)
+
+
 def test_a_stateless_objective_refuses_a_state():
     objective = create("kd")
     assert objective.state_dict() == {}

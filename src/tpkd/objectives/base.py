@@ -31,6 +31,8 @@ class Batch:
     num_epochs: int | None = None
     num_items: int | Tensor | None = None
     """Valid positions of the whole effective batch, over all micro-batches and processes."""
+    reduction: str = "mean"
+    """`"none"` for one loss a position, of an objective that is a sum over positions; then without `num_items`."""
 
     def __post_init__(self) -> None:
         """Refuse an epoch counted from 0: a warm-up would silently lag one epoch behind."""
@@ -38,7 +40,7 @@ class Batch:
             raise ValueError(f"epoch: expected a count from 1, got {self.epoch}")
 
 
-BATCH_NEEDS = frozenset(field.name for field in fields(Batch)) - {"student_logits", "num_items"}
+BATCH_NEEDS = frozenset(field.name for field in fields(Batch)) - {"student_logits", "num_items", "reduction"}
 LOOP_NEEDS = frozenset({"objective_gradients", "post_step"})
 """What a loop does rather than holds: one gradient a loss, and a second evaluation of the batch after the step."""
 
@@ -69,10 +71,13 @@ class Objective(ABC):
         return True
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """The losses of this batch by name, each a scalar with its own weight applied."""
+        """The losses of this batch by name, each reduced and with its own weight applied."""
         missing = [name for name in sorted(self.needs & BATCH_NEEDS) if getattr(batch, name) is None]
         if missing:
             raise ValueError(f"batch: objective {self.name!r} needs {', '.join(missing)}, got None")
+        if batch.reduction != "mean" and not self.separable:
+            problem = f"reduction: expected 'mean', got {batch.reduction!r}"
+            raise ValueError(f"{problem}: objective {self.name!r} is not a sum over positions")
         return self._losses(batch)
 
     @abstractmethod

@@ -70,4 +70,7 @@ class CrossEntropy(Objective):
 
     def _losses(self, batch: Batch) -> dict[str, Tensor]:
         assert batch.labels is not None
-        return {"loss": cross_entropy_loss(batch.student_logits, batch.labels, num_items=batch.num_items)}
+        loss = cross_entropy_loss(
+            batch.student_logits, batch.labels, reduction=batch.reduction, num_items=batch.num_items
+        )
+        return {"loss": loss}

@@ -232,12 +232,15 @@ class DHKD(Objective):
     def _losses(self, batch: Batch) -> dict[str, Tensor]:
         assert batch.labels is not None
         assert batch.teacher_logits is not None
-        label = cross_entropy_loss(batch.student_logits, batch.labels, num_items=batch.num_items)
+        label = cross_entropy_loss(
+            batch.student_logits, batch.labels, reduction=batch.reduction, num_items=batch.num_items
+        )
         distillation = _DIVERGENCES[self.divergence](
             self._auxiliary_logits(batch),
             batch.teacher_logits,
             batch.labels,
             temperature=self.temperature,
+            reduction=batch.reduction,
             num_items=batch.num_items,
         )
         return {"label": self.ce_weight * label, "distillation": self._weight(batch) * distillation}

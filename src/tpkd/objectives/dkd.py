@@ -134,6 +134,7 @@ class DKD(Objective):
             temperature=self.temperature,
             ce_weight=self.ce_weight,
             kd_weight=self.kd_weight * self._warmup(batch.epoch),
+            reduction=batch.reduction,
             num_items=batch.num_items,
         )
         return {"loss": loss}

@@ -110,6 +110,7 @@ class KD(Objective):
             temperature=self.temperature,
             ce_weight=self.ce_weight,
             kd_weight=self.kd_weight,
+            reduction=batch.reduction,
             num_items=batch.num_items,
         )
         return {"loss": loss}

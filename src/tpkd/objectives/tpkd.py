@@ -196,6 +196,7 @@ class _DirectionObjective(Objective):
             batch.teacher_logits,
             batch.labels,
             beta=self.beta,
+            reduction=batch.reduction,
             num_items=batch.num_items,
         )
         return {"loss": loss}

@@ -209,6 +209,7 @@ class KLDist(Objective):
             batch.teacher_logits,
             batch.labels,
             temperature=self.temperature,
+            reduction=batch.reduction,
             num_items=batch.num_items,
         )
         return {"loss": loss}
@@ -251,6 +252,7 @@ class XEKL(Objective):
             mix=self.mix,
             temperature=self.temperature,
             label_term=self.label_term,
+            reduction=batch.reduction,
             num_items=batch.num_items,
         )
         return {"loss": loss}
@@ -284,6 +286,7 @@ class _DataPartition(Objective):
             batch.labels,
             supervised=self.supervised,
             temperature=self.temperature,
+            reduction=batch.reduction,
             num_items=batch.num_items,
         )
         return {"loss": loss}
