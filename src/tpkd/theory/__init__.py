@@ -60,6 +60,7 @@ from tpkd.theory.local import (
     quadratic_model,
     quadratic_optimum,
 )
+from tpkd.theory.monitor import observe
 from tpkd.theory.retention import (
     CompensationBounds,
     ExtraLabelGain,
@@ -124,6 +125,7 @@ __all__ = [
     "log_transfer_path",
     "min_confidence",
     "min_log_odds",
+    "observe",
     "output_iteration",
     "own_descent",
     "own_step_limit",

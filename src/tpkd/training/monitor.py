@@ -1,34 +1,5 @@
-"""A look at a batch while training: how far the teacher is blocked on it, and what protection keeps."""
+"""The monitor of the loop is that of the theory: a loop of one's own calls it without the `train` extra."""
 
-from jaxtyping import Float, Int
-from torch import Tensor
+from tpkd.theory.monitor import MIN_CLASSES, observe
 
-from tpkd.objectives.reduction import IGNORE_INDEX
-from tpkd.theory import diagnose
-
-_FIELDS = ("blocked", "confidence", "label_loss", "conditional_loss", "transfer_cost", "compensation", "retention")
-MIN_CLASSES = 3
-"""With two classes there is no relation among incorrect ones."""
-
-
-def observe(
-    student_logits: Float[Tensor, "N K"], teacher_logits: Float[Tensor, "N K"], labels: Int[Tensor, "N"]
-) -> dict[str, Tensor]:
-    """Means over the valid rows of a batch, from logits the step has anyway; one sort of N x K numbers.
-
-    Returns:
-        The means of some fields of a diagnosis, `blocked` as `blocked_share`; zeros where no row is valid.
-
-    Example:
-        >>> import torch
-        >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
-        >>> seen = observe(student, teacher, torch.tensor([0]))
-        >>> seen["blocked_share"], seen["transfer_cost"]
-        (tensor(1.), tensor(0.6650))
-    """
-    valid = labels != IGNORE_INDEX
-    if not valid.any():
-        return dict.fromkeys(("blocked_share", *_FIELDS[1:]), student_logits.new_zeros(()))
-    state = diagnose(student_logits.detach()[valid], teacher_logits.detach()[valid], labels[valid])
-    means = {name: getattr(state, name).float().mean() for name in _FIELDS}
-    return {"blocked_share": means.pop("blocked"), **means}
+__all__ = ["MIN_CLASSES", "observe"]

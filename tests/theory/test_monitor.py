@@ -1,8 +1,10 @@
+import subprocess
+import sys
+
 import pytest
 import torch
 
-from tpkd.theory import diagnose
-from tpkd.training.monitor import observe
+from tpkd.theory import diagnose, observe
 
 
 @pytest.fixture
@@ -41,3 +43,22 @@ def test_it_leaves_no_graph(logits):
     (student, teacher), labels = logits
     seen = observe(student.requires_grad_(), teacher, labels)
     assert not any(value.requires_grad for value in seen.values())
+
+
+def test_positions_of_any_shape_and_another_mask(logits):
+    (student, teacher), labels = logits
+    masked = labels.clone()
+    masked[::4] = 77
+    seen = observe(student.view(8, 8, 10), teacher.view(8, 8, 10), masked.view(8, 8), ignore_index=77)
+    expected = observe(student, teacher, torch.where(masked == 77, -100, labels))
+    assert all(torch.equal(seen[name], expected[name]) for name in seen)
+
+
+def test_a_loop_of_ones_own_needs_no_extra():
+    """The training engine wants pydantic and accelerate; the monitor must not."""
+    code = """
+import sys
+sys.modules.update(dict.fromkeys(("pydantic", "accelerate", "yaml", "sklearn", "torchmetrics", "tensorboard")))
+from tpkd.theory import observe
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
