@@ -17,10 +17,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tpkd.cache import TeacherCache, open_cache
-from tpkd.files import InputError, extra
+from tpkd.files import InputError
 from tpkd.objectives.base import Batch, Objective
 from tpkd.objectives.reduction import IGNORE_INDEX
 from tpkd.objectives.registry import create
+from tpkd.theory.monitor import MIN_CLASSES, observe
 
 LOGITS_AND_LABELS = frozenset({"labels", "teacher_logits"})
 """What every host can give to an objective; some also count epochs."""
@@ -194,7 +195,7 @@ class CachedTeacher:
 class MonitorMeans:
     """Means over the valid positions of all batches added since they were last taken.
 
-    The values are those of `tpkd.training.observe`: `blocked_share`, `confidence`, `label_loss`, `conditional_loss`,
+    The values are those of `tpkd.theory.observe`: `blocked_share`, `confidence`, `label_loss`, `conditional_loss`,
     `transfer_cost`, `compensation` and `retention`. Below three classes there is nothing to see.
 
     Example:
@@ -218,8 +219,6 @@ class MonitorMeans:
         labels: Int[Tensor, "*positions"],
     ) -> None:
         """Look at a batch, classes last; a position that is ignored or has a logit that is not finite is left out."""
-        with extra("train"):
-            from tpkd.training.monitor import MIN_CLASSES, observe
         if student_logits.shape[-1] < MIN_CLASSES:
             return
         student, teacher = (each.detach().float().flatten(0, -2) for each in (student_logits, teacher_logits))
