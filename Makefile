@@ -44,7 +44,7 @@ paper: .venv/installed-dev ## write PAPER.md anew from the docstrings and tests
 
 .venv-timm/installed: .venv/bin/python pyproject.toml constraints.txt
 	$(BIN)/python -m venv .venv-timm
-	.venv-timm/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[vision]" pytest
+	.venv-timm/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[vision,train]" pytest
 	@touch $@
 
 .venv/installed-%: .venv/bin/python pyproject.toml constraints.txt
