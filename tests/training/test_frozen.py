@@ -116,7 +116,6 @@ def test_a_cache_without_a_network_is_taken_as_it_is_but_for_the_data(directory)
     for changes, message in (
         ({"limit": 100}, "dataset_fingerprint"),
         ({"views": {"num_views": 8, "scale": 16}}, r"preprocessing\.pad: expected 0, found 1"),
-        ({"teacher": {**data["teacher"], "layers": [0]}}, r"teacher\.layers: expected layers of the cache, found 0"),
     ):
         other = make_config(directory, **{"teacher": data["teacher"]} | changes)
         with pytest.raises(InputError, match=message):
@@ -214,3 +213,22 @@ def test_a_start_stays_at_the_start(tmp_path):
     take_step(run, 1, samples)
     assert torch.equal(run.initial.answer(samples.inputs, samples.sample_ids, samples.view_ids).logits, before)
     assert not torch.equal(run.student.eval()(samples.inputs), before)
+
+
+def test_a_cache_without_features_of_layers_serves_every_objective_that_asks_for_none(tmp_path):
+    """Logits alone are a fraction of the bytes; a run is bound to what decides them."""
+    whole = with_cache(tmp_path)
+    slim = make_config(tmp_path, ["student.layers=[]", "teacher.layers=[]", f"teacher.cache={tmp_path / 'slim'}"])
+    caching.build(slim)
+    fingerprints, losses = [], []
+    for cache in (whole.teacher.cache, slim.teacher.cache):
+        config = make_config(tmp_path, teacher={"cache": cache, "layers": [2]})
+        run = assemble(config, start_accelerator(config), tmp_path)
+        fingerprints.append(run.teacher.fingerprint)
+        losses.append(take_step(run, 1, run.batches[0]).loss)
+    assert fingerprints[0] == fingerprints[1]
+    assert losses[0] == losses[1]
+    settings = {"name": "dto-kd", "settings": {"layer_features": "own-objective"}}
+    asking = make_config(tmp_path, teacher={"cache": slim.teacher.cache, "layers": [2]}, objective=settings)
+    with pytest.raises(InputError, match=r"teacher\.cache: no features of teacher\.layers in it, and objective 'dto-kd'"):
+        assemble(asking, start_accelerator(asking), tmp_path)

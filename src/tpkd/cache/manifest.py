@@ -61,6 +61,14 @@ class Manifest(Record):
         return hashlib.sha256(json.dumps(binding, sort_keys=True).encode()).hexdigest()
 
     @property
+    def answers_sha256(self) -> str:
+        """SHA-256 of what decides the logits: the binding part without the further tensors of a row.
+
+        A cache that was built anew without features of layers gives the same logits, and has the same.
+        """
+        return replace(self, recipe=replace(self.recipe, tensors={})).binding_sha256()
+
+    @property
     def num_shards(self) -> int:
         """How many shards the finished cache has."""
         return -(-self.rows // self.shard_rows)

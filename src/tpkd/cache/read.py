@@ -39,8 +39,13 @@ class TeacherCache:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of recipe and keys: what a checkpoint keeps instead of the model."""
+        """SHA-256 of recipe and keys."""
         return self.manifest.fingerprint
+
+    @property
+    def answers_sha256(self) -> str:
+        """SHA-256 of what decides the logits: what a run is bound to, whatever else a row holds."""
+        return self.manifest.answers_sha256
 
     @property
     def num_views(self) -> int:

@@ -82,6 +82,8 @@ class TeacherConfig(_Section):
     cache: str | None = None
     """The directory of its cache; left out, the teacher runs at every step."""
     cache_dtype: Literal["float16", "float32"] = "float16"
+    test_logits: str | None = None
+    """Its answers to the test split, (N, K) in a `.npy`, `.npz` or `.safetensors` file, where no model gives them."""
 
     @model_validator(mode="after")
     def _names_something(self) -> Self:

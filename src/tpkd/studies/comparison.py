@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from tpkd.cache.lock import locked
-from tpkd.files import InputError, open_array, publish, reading
+from tpkd.files import InputError, open_array, publish, reading, sha256
 from tpkd.records.comparison import ComparisonRecord
-from tpkd.studies.comparison_cells import collect
+from tpkd.studies.comparison_cells import checksum_path, collect
 from tpkd.studies.diagnose import diagnose_files
 from tpkd.studies.diagnose_inputs import open_inputs
 from tpkd.studies.grid import STUDENTS_NAME, Grid, GridCell, changed_cells, plan_grid
@@ -103,15 +103,16 @@ def _put_aside(grid: Grid, cell: GridCell) -> None:
         path.unlink(missing_ok=True)
 
 
-def _kept_files(directory: Path, name: str) -> tuple[Path, Path]:
+def _kept_files(directory: Path, name: str) -> tuple[Path, Path, Path]:
     students = directory / STUDENTS_NAME
-    return students / f"{name}.npy", students / f"{name}.json"
+    return students / f"{name}.npy", checksum_path(directory, name), students / f"{name}.json"
 
 
 def _is_complete(grid: Grid, cell: GridCell) -> bool:
-    logits, diagnosis = _kept_files(grid.directory, cell.name)
+    """The logits themselves may be gone: they are large, and everything the record says of them is kept."""
+    _, checksum, diagnosis = _kept_files(grid.directory, cell.name)
     diagnosed = diagnosis.exists() or not (grid.directory / TEACHER_NAME).exists()
-    return read_result(cell.directory) is not None and logits.exists() and diagnosed
+    return read_result(cell.directory) is not None and checksum.exists() and diagnosed
 
 
 def _run(grid: Grid, cells: list[GridCell], processes: int, threads: int, on_event: OnEvent) -> dict[str, str]:
@@ -136,8 +137,9 @@ def run_cell(job: tuple[GridCell, Path], on_progress: OnProgress) -> None:
     """Train one cell, or what is left of it, and keep its test logits and their diagnosis beside the others."""
     cell, directory = job
     train(cell.config, on_step=lambda report: on_progress(report.step, report.num_steps))
-    logits, diagnosis = _kept_files(directory, cell.name)
+    logits, checksum, diagnosis = _kept_files(directory, cell.name)
     _keep_logits(cell.directory / TEST_LOGITS_NAME, logits)
+    write_text(checksum, f"{sha256(logits)}  {logits.name}\n")
     teacher, labels = directory / TEACHER_NAME, directory / LABELS_NAME
     if teacher.exists():
         record = diagnose_files(open_inputs([logits], teacher, labels))

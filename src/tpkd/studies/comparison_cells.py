@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tpkd.config import RunConfig
-from tpkd.files import reading, sha256
+from tpkd.files import reading
 from tpkd.objectives import describe
 from tpkd.records import DiagnosisRecord
 from tpkd.records.comparison import (
@@ -75,7 +75,6 @@ def _cell(grid: Grid, cell: GridCell, problem: str | None) -> Cell:
         status = "missing" if problem is None else "failed"
         where = _relative(cell.directory, grid.directory)
         return Cell(cell.objective, cell.seed, where, status, problem, *[None] * 11)
-    logits = grid.directory / STUDENTS_NAME / f"{cell.name}.npy"
     selection, curves = _metrics(cell.directory / METRICS_NAME)
     return Cell(
         objective=cell.objective,
@@ -90,11 +89,24 @@ def _cell(grid: Grid, cell: GridCell, problem: str | None) -> Cell:
         skipped_steps=result.skipped_steps,
         seconds=result.seconds,
         student_fingerprint=result.student_fingerprint,
-        logits_sha256=sha256(logits) if logits.exists() else None,
+        logits_sha256=_logits_sha256(grid.directory, cell.name),
         selection_rates=selection,
         curves=curves,
-        final=_final(logits.with_suffix(".json")),
+        final=_final(grid.directory / STUDENTS_NAME / f"{cell.name}.json"),
     )
+
+
+def checksum_path(directory: Path, name: str) -> Path:
+    """Where the SHA-256 of a cell's test logits is kept, as `sha256sum --check` takes it."""
+    return directory / STUDENTS_NAME / f"{name}.sha256"
+
+
+def _logits_sha256(directory: Path, name: str) -> str | None:
+    path = checksum_path(directory, name)
+    if not path.exists():
+        return None
+    with reading(path):
+        return path.read_text(encoding="utf-8").split()[0]
 
 
 def _relative(path: Path, start: Path) -> str:

@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.functional import cross_entropy
 
 from tpkd.cache import BuildProgress
-from tpkd.config import RunConfig
+from tpkd.config import RunConfig, expand_data, keyed
 from tpkd.data import ClassMap, Dataset
-from tpkd.files import InputError, publish
+from tpkd.files import InputError, open_array, publish
 from tpkd.models import Classifier, weights_fingerprint
 from tpkd.records.comparison import DataFacts, NetworkState
 from tpkd.studies import caching
 from tpkd.studies.grid import Grid
-from tpkd.training import evaluate, materials
+from tpkd.training import evaluate, materials, read_result
 from tpkd.training.evaluation import Evaluation
 from tpkd.training.frozen import open_teacher
 from tpkd.training.run import build_objective, start_accelerator
@@ -59,7 +60,7 @@ def prepare(grid: Grid, on_stage: OnStage) -> Shared:
     preparation = materials.student_preparation(config, dataset)
     frozen = open_teacher(config, dataset, preparation, device)
     for cell in grid.cells:
-        if cell.seed == grid.seeds[0]:
+        if cell.seed == grid.seeds[0] and read_result(cell.directory) is None:
             build_objective(cell.config, student, frozen)
     state = _evaluate(config, student, test, materials.student_preparation(config, test), accelerator)
     _publish(grid.directory / LABELS_NAME, state.labels.numpy())
@@ -93,11 +94,24 @@ def _tell(on_stage: OnStage, name: str, progress: BuildProgress) -> None:
 def _teacher_state(config: RunConfig, fingerprint: str, test: Dataset, accelerator: Any, path: Path) -> NetworkState:
     assert config.teacher is not None
     if config.teacher.model is None:
-        return NetworkState("from its cache", fingerprint, None, None)
+        if config.teacher.test_logits is None:
+            return NetworkState("from its cache", fingerprint, None, None)
+        logits, labels = _given_logits(config.teacher.test_logits, test), torch.from_numpy(test.labels)
+        _publish(path, logits.numpy())
+        accuracy = (logits.argmax(-1) == labels).double().mean().item()
+        return NetworkState("from its cache", fingerprint, accuracy, cross_entropy(logits, labels).item())
     teacher = _Mapped(materials.build_teacher(config, test), materials.class_map(config, test))
     found = _evaluate(config, teacher, test, materials.teacher_preparation(config, test), accelerator)
     _publish(path, found.logits.numpy())
     return NetworkState(config.teacher.model, fingerprint, found.accuracy, found.label_loss)
+
+
+def _given_logits(file: str, test: Dataset) -> torch.Tensor:
+    with keyed("teacher.test_logits"):
+        array = open_array(expand_data(file))
+        if tuple(array.shape) != (len(test), test.num_classes):
+            raise InputError(f"{file}: expected shape ({len(test)}, {test.num_classes}), found {tuple(array.shape)}")
+        return torch.cat(list(array.blocks(len(test)))).float()
 
 
 class _Mapped(nn.Module):

@@ -29,6 +29,7 @@ class FrozenModel(ABC):
     fingerprint: str
     """What a checkpoint keeps instead of the network."""
     layer_sizes: tuple[int, ...]
+    """None where a cache was built without features of layers."""
 
     @abstractmethod
     def answer(
@@ -41,10 +42,11 @@ class CachedModel(FrozenModel):
     """Answers from a cache: the network does not run."""
 
     def __init__(self, cache: TeacherCache, layers: tuple[int, ...], device: torch.device) -> None:
-        """Read logits and the features of these layers."""
+        """Read logits and, where the cache holds them all, the features of these layers."""
         self._cache, self._device = cache, device
-        self._names = [materials.layer_tensor(layer) for layer in layers]
-        self.fingerprint = cache.fingerprint
+        names = [materials.layer_tensor(layer) for layer in layers]
+        self._names = names if cache.recipe.tensors.keys() >= set(names) else []
+        self.fingerprint = cache.answers_sha256
         self.layer_sizes = tuple(cache.recipe.tensors[name] for name in self._names)
 
     def answer(
@@ -105,9 +107,6 @@ def open_teacher(
 def _unnamed_recipe(config: RunConfig, dataset: Dataset, found: CacheRecipe) -> CacheRecipe:
     """What can be expected of a cache whose network the configuration does not name."""
     assert config.teacher is not None
-    missing = [layer for layer in config.teacher.layers if materials.layer_tensor(layer) not in found.tensors]
-    if missing:
-        raise ConfigError(f"teacher.layers: expected layers of the cache, found {missing[0]}")
     mapping = materials.class_map(config, dataset)
     # Size and normalisation belong to the network; which window a view shows belongs to the run.
     windows = config.views.model_dump(include={"num_views", "seed", "pad", "flip"}) if dataset.kind == "image" else {}

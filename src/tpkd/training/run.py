@@ -199,7 +199,7 @@ def build_objective(config: RunConfig, student: Classifier, teacher: FrozenModel
     layers = student.layer_sizes
     student_layers = tuple(layers[layer] for layer in config.student.layers)
     sizes: dict[str, Any] = {"feature_size": student.feature_size, "num_classes": student.num_classes}
-    if teacher is not None and student_layers:
+    if teacher is not None and teacher.layer_sizes and student_layers:
         sizes["layer_sizes"] = tuple(zip(student_layers, teacher.layer_sizes, strict=True))
     known = {name: size for name, size in sizes.items() if name in defaults}
     with keyed("objective"), torch.random.fork_rng(devices=()):
@@ -209,6 +209,9 @@ def build_objective(config: RunConfig, student: Classifier, teacher: FrozenModel
         raise ConfigError(f"teacher: missing, and objective {chosen.name!r} learns from one")
     if "layer_features" in objective.needs and not student_layers:
         raise ConfigError(f"student.layers: missing, and objective {chosen.name!r} compares layers")
+    if "layer_features" in objective.needs and teacher is not None and not teacher.layer_sizes:
+        held = "no features of teacher.layers in it" if config.teacher and config.teacher.layers else "no teacher.layers"
+        raise ConfigError(f"teacher.cache: {held}, and objective {chosen.name!r} compares layers")
     if "features" in objective.needs and not student.has_linear_head:
         raise ConfigError(f"student.model: objective {chosen.name!r} needs one linear head on the features")
     return objective
