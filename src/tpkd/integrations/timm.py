@@ -1,0 +1,233 @@
+"""A training task for timm: any objective that needs logits and labels, in the place of timm's `ClassificationTask`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from tpkd.files import InputError, extra
+from tpkd.integrations.common import OnlineTeacher, choose_objective
+from tpkd.objectives.base import Batch, Objective
+from tpkd.objectives.reduction import IGNORE_INDEX
+
+with extra("vision"):
+    from timm.task import DistillationTeacher, TrainingTask
+    from timm.utils import unwrap_model
+
+_SUM_TOLERANCE = 2**-8
+"""Mixup takes 1 - weight in the dtype of the images, and bfloat16 rounds it by up to 2**-9."""
+
+
+@dataclass(frozen=True)
+class MixedLabels:
+    """The two labels of every mixed image and what each weighs."""
+
+    labels: Int[Tensor, "2 N"]
+    """The heavier one first; the second is -100 where a row has only one."""
+    weights: Float[Tensor, "2 N"]
+    """The entries of the targets, as they are."""
+
+
+def recover_labels(targets: Float[Tensor, "N K"]) -> MixedLabels:
+    """Both hard labels and their weights from the soft targets of timm's `Mixup` and `FastCollateMixup`.
+
+    A row of such targets is w e_a + (1 - w) e_b for the label a of an image, the label b of the one mixed into it, and
+    the weight w that mixup draws or CutMix measures: its two entries are all there is to know, in every mode of mixing.
+    Equal labels or w = 1 leave one entry.
+
+    Raises:
+        InputError: a row is no such mixture: labels were smoothed, or there are more than two.
+
+    Example:
+        >>> mixed = recover_labels(torch.tensor([[0.0, 0.25, 0.75], [1.0, 0.0, 0.0]]))
+        >>> mixed.labels.tolist(), mixed.weights.tolist()
+        ([[2, 0], [1, -100]], [[0.75, 1.0], [0.25, 0.0]])
+    """
+    if targets.ndim != 2 or targets.shape[1] < 2 or not targets.is_floating_point():
+        found = f"{targets.dtype} of shape {tuple(targets.shape)}"
+        raise InputError(f"targets: expected classes (N,) or the floating targets (N, K) of timm's Mixup, got {found}")
+    valid = (targets.count_nonzero(-1) <= 2) & (targets.amin(-1) >= 0) & ((targets.sum(-1) - 1).abs() <= _SUM_TOLERANCE)
+    if not valid.all():
+        row = int((~valid).int().argmax())
+        raise InputError(f"targets: row {row}: {_problem(targets[row])}")
+    weights, labels = targets.topk(2, dim=-1)
+    return MixedLabels(torch.where(weights > 0, labels, IGNORE_INDEX).T, weights.T)
+
+
+def _problem(row: Float[Tensor, "K"]) -> str:
+    """What is wrong with a row of targets, and what to do about it."""
+    floor = float(row.amin())
+    if floor > 0 and int((row > floor).sum()) <= 2:
+        return (
+            f"expected labels, got labels smoothed by {floor * len(row):.3g}, which name no class to protect: "
+            "use Mixup(label_smoothing=0.0), --smoothing 0 in timm's script"
+        )
+    return (
+        f"expected the weights of at most two labels, summing to 1, got {int(row.count_nonzero())} entries with sum "
+        f"{float(row.sum()):.3g}: use classes, or timm's Mixup on them"
+    )
+
+
+class DistillationTask(TrainingTask):  # type: ignore[misc]  # timm is not there where types are checked
+    """What timm's training loop calls instead of `ClassificationTask`, to learn from labels and a teacher.
+
+    The teacher sees the images of the student, normalised anew where the two expect different statistics. It is frozen
+    and hidden: `train()`, optimisers, `prepare_distributed`, averaged copies and checkpoints meet the student alone.
+
+    Mixed images have two labels a and b with weights w and 1 - w. Their loss is w L(a) + (1 - w) L(b), the weighted sum
+    of two losses with hard labels, where both see the teacher's answer to the mixed image. What TPKD protects of each
+    label it protects in that label's own part; the sum promises nothing more. Smoothed labels are refused.
+
+    The loss is the mean over the images of a call, so equal micro-batches and processes add up to the whole batch.
+
+    Args:
+        student_model: the network to train, where it is to be trained; not wrapped yet.
+        teacher_model: a network, a timm name (with its pretrained weights), or timm's `DistillationTeacher`.
+        objective: a name of `tpkd.objectives.names()` that needs logits and labels alone, or an objective.
+        settings: of an objective given by name.
+        teacher_pretrained_path: a file of weights for a teacher given by name.
+        mean: what the loader subtracts from the images, by default what the student's `pretrained_cfg` says.
+        std: what it divides them by.
+        teacher_mean: what the teacher expects to be subtracted, by default what its own `pretrained_cfg` says.
+        teacher_std: what it expects them to be divided by.
+        device: of the teacher, by default the student's.
+        dtype: of the teacher, by default the student's.
+        verbose: for timm.
+
+    Raises:
+        InputError: timm cannot serve the objective, the teacher has other classes or shares parameters with the
+            student, or nobody says how a network's images are normalised.
+
+    Example:
+        >>> import timm
+        >>> student, teacher = (timm.create_model("test_resnet", num_classes=10) for _ in range(2))
+        >>> task = DistillationTask(student, teacher, "tpkd", settings={"beta": 0.5})
+        >>> result = task(torch.randn(2, 3, 32, 32), torch.tensor([3, 7]))
+        >>> result["loss"].backward()
+        >>> sorted(result), result["output"].shape
+        (['loss', 'output', 'teacher_output'], torch.Size([2, 10]))
+    """
+
+    teacher_scale: Tensor
+    teacher_shift: Tensor
+
+    def __init__(
+        self,
+        student_model: nn.Module,
+        teacher_model: "str | nn.Module | DistillationTeacher",
+        objective: str | Objective = "tpkd",
+        *,
+        settings: Mapping[str, Any] | None = None,
+        teacher_pretrained_path: str | None = None,
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
+        teacher_mean: Sequence[float] | None = None,
+        teacher_std: Sequence[float] | None = None,
+        device: torch.device | None = None,
+        dtype: torch.dtype | None = None,
+        verbose: bool = True,
+    ) -> None:
+        """Freeze the teacher, hide it, and compare what the two networks expect of an image."""
+        weight = next(student_model.parameters())
+        super().__init__(device=device or weight.device, dtype=dtype or weight.dtype, verbose=verbose)
+        self.objective = choose_objective(objective, settings, host="timm")
+        self.trainable_module = student_model
+        student = unwrap_model(student_model)
+        teacher = teacher_model
+        if isinstance(teacher, str):
+            known = {"num_classes": student.num_classes, "in_chans": student.in_chans}
+            placed = {"device": self.device, "dtype": self.dtype}
+            teacher = DistillationTeacher(teacher, pretrained_path=teacher_pretrained_path, **known, **placed).model
+        elif isinstance(teacher, DistillationTeacher):
+            teacher_mean = teacher.mean_kd.flatten().tolist() if teacher_mean is None else teacher_mean
+            teacher_std = teacher.std_kd.flatten().tolist() if teacher_std is None else teacher_std
+            teacher = teacher.model
+        _check_classes(student, unwrap_model(teacher))
+        seen = _statistics(student, mean, std, prefix="")
+        expected = _statistics(unwrap_model(teacher), teacher_mean, teacher_std, prefix="teacher_")
+        self._teacher = OnlineTeacher(teacher, student=student).to(self.device)
+        scale, shift = seen[1] / expected[1], (seen[0] - expected[0]) / expected[1]
+        # Not bit by bit: timm's teacher keeps its statistics in single precision.
+        self._renormalises = seen.shape != expected.shape or not torch.allclose(seen, expected)
+        # As timm keeps its own statistics: moved with the task, never saved.
+        for name, values in (("teacher_scale", scale), ("teacher_shift", shift)):
+            self.register_buffer(name, values.view(-1, 1, 1).to(self.device, self.dtype), persistent=False)
+
+    def forward(self, input: Float[Tensor, "N C H W"], target: Tensor) -> dict[str, Tensor]:
+        """One batch: the loss to differentiate, and what student and teacher say.
+
+        Args:
+            input: images, normalised for the student.
+            target: classes `(N,)`, or the soft targets `(N, K)` of timm's mixup and CutMix.
+
+        Returns:
+            `loss`, the mean over the images; `output` and `teacher_output`, the logits of both.
+        """
+        student_logits = self.trainable_module(input)
+        teacher_logits = self._teacher.logits(self._for_teacher(input))
+        batch = Batch(student_logits=student_logits, teacher_logits=teacher_logits)
+        loss = self._loss(batch, target) if target.ndim == 1 else self._mixed_loss(batch, recover_labels(target))
+        return {"loss": loss, "output": student_logits, "teacher_output": teacher_logits}
+
+    def _for_teacher(self, images: Tensor) -> Tensor:
+        if not self._renormalises:
+            return images
+        channels = len(self.teacher_scale)
+        if channels not in (1, images.shape[1]):
+            raise InputError(
+                f"mean, std: expected one number a channel of the images, {images.shape[1]}, got {channels}: give "
+                "mean, std, teacher_mean and teacher_std"
+            )
+        return images * self.teacher_scale + self.teacher_shift
+
+    def _loss(self, batch: Batch, labels: Int[Tensor, "N"]) -> Tensor:
+        losses = self.objective.losses(replace(batch, labels=labels))
+        return torch.stack(list(losses.values())).sum(0)
+
+    def _mixed_loss(self, batch: Batch, mixed: MixedLabels) -> Tensor:
+        rows = replace(batch, reduction="none")
+        losses = torch.stack([self._loss(rows, labels) for labels in mixed.labels])
+        return (mixed.weights.to(losses) * losses).sum() / len(batch.student_logits)
+
+    def prepare_distributed(self, device_ids: list[Any] | None = None, **ddp_kwargs: Any) -> "DistillationTask":
+        """Wrap the student for several processes; every process keeps a teacher of its own."""
+        self.trainable_module = DistributedDataParallel(self.trainable_module, device_ids=device_ids, **ddp_kwargs)
+        return self
+
+    def compile(self, backend: str = "inductor", mode: str | None = None, **compile_kwargs: Any) -> nn.Module:
+        """Compile the student, for training and evaluation, and the teacher; before `prepare_distributed`."""
+        self._teacher.model.compile(backend=backend, mode=mode, **compile_kwargs)
+        compiled: Any = torch.compile(self.trainable_module, backend=backend, mode=mode, **compile_kwargs)
+        self.trainable_module = self.eval_model = compiled
+        return self.trainable_module
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "DistillationTask":
+        # The teacher is no submodule, and still belongs where the student goes.
+        self._teacher.model._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        super()._apply(fn, recurse)
+        return self
+
+
+def _check_classes(student: nn.Module, teacher: nn.Module) -> None:
+    own, taught = getattr(student, "num_classes", None), getattr(teacher, "num_classes", None)
+    if own is not None and taught is not None and own != taught:
+        raise InputError(f"teacher_model: expected the {own} classes of the student, got {taught}")
+
+
+def _statistics(
+    model: nn.Module, mean: Sequence[float] | None, std: Sequence[float] | None, *, prefix: str
+) -> Float[Tensor, "2 channels"]:
+    """What a network's images are normalised with, as given or as its configuration says."""
+    config = getattr(model, "pretrained_cfg", None) or {}
+    found = {"mean": config.get("mean") if mean is None else mean, "std": config.get("std") if std is None else std}
+    for name, values in found.items():
+        if values is None:
+            raise InputError(
+                f"{prefix}{name}: expected one number a channel, because {type(model).__name__} has no pretrained_cfg "
+                "that says how its images are normalised; give the same to both networks if they see the same"
+            )
+    return torch.stack([torch.tensor(values, dtype=torch.float64) for values in found.values()])
