@@ -1,0 +1,256 @@
+"""Lightning: a `LightningModule` with a teacher that no checkpoint sees, and the monitor as a callback.
+
+Lightning divides every loss by `accumulate_grad_batches`, and DDP averages over processes: a mean of means, which is
+not the mean over valid positions once masks, batches or the last window of an epoch are uneven. Here `training_step`
+returns the mean over its own valid positions, which is the number worth a log line, and `backward` weighs it with its
+share of the whole effective batch, so that the gradient of a step is that of the mean over all its valid positions.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from tpkd.cache import TeacherCache
+from tpkd.files import InputError, extra
+from tpkd.integrations.common import LOGITS_AND_LABELS, CachedTeacher, MonitorMeans, OnlineTeacher, choose_objective
+from tpkd.objectives.base import Batch, Objective
+from tpkd.objectives.reduction import IGNORE_INDEX
+
+with extra("lightning"):
+    from lightning.pytorch import Callback, LightningModule, Trainer
+    from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
+
+
+class DistillationModule(LightningModule):
+    """A `LightningModule` that learns from a teacher: the base class, or a mix-in in front of another one.
+
+    The teacher stands outside of the module tree. `fit` does not set it to train mode, no optimiser, DDP wrapper or
+    checkpoint holds it, and it follows the module to its device and precision. A module that is loaded or resumed from
+    a checkpoint is given its teacher again by `distill_from`.
+
+    Example:
+        >>> class Student(DistillationModule):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.net = nn.Linear(4, 3)
+        ...
+        ...     def training_step(self, batch, batch_idx):
+        ...         inputs, labels = batch
+        ...         return self.distillation_loss(self.net(inputs), labels, inputs=inputs)
+        ...
+        ...     def configure_optimizers(self):
+        ...         return torch.optim.SGD(self.parameters(), lr=0.1)
+        >>> student = Student().distill_from(nn.Linear(4, 3), "tpkd", beta=0.5)
+        >>> student.training_step((torch.zeros(2, 4), torch.tensor([0, 2])), 0).requires_grad
+        True
+        >>> sorted(student.state_dict())
+        ['net.bias', 'net.weight']
+    """
+
+    _teacher: OnlineTeacher | CachedTeacher | None = None
+    _objective: Objective | None = None
+    _prepared_for: tuple[torch.device, int] | None = None
+    _count: Tensor | None = None
+    """Valid positions of the loss that is about to be backpropagated."""
+    _accumulated: Tensor | None = None
+    """Valid positions whose mean the gradients hold; None between steps."""
+    seen: tuple[Tensor, Tensor, Tensor] | None = None
+    """Student logits, teacher logits and labels of the last training step, without a graph, for who watches."""
+
+    def distill_from(
+        self,
+        teacher: nn.Module | TeacherCache | str | Path | None,
+        objective: str | Objective = "tpkd",
+        **settings: Any,
+    ) -> Self:
+        """Choose the teacher and the objective; returns the module itself.
+
+        Args:
+            teacher: a network, which is frozen in place; or a teacher cache or its directory; None for plain `"ce"`.
+            objective: a name of `tpkd.objectives.names()` that needs logits, labels and epochs alone, or an objective.
+            **settings: of the objective, where it is given by name.
+
+        Raises:
+            InputError: the objective needs more, or the teacher is a part of this module.
+
+        Example:
+            >>> DistillationModule().distill_from(nn.Linear(4, 3), "dto-kd")  # doctest: +ELLIPSIS
+            Traceback (most recent call last):
+                ...
+            tpkd.files.InputError: objective 'dto-kd' needs objective_gradients, post_step, which Lightning ...
+        """
+        gives = LOGITS_AND_LABELS | {"epoch"}
+        has_teacher = teacher is not None
+        self._objective = choose_objective(objective, settings, host="Lightning", has_teacher=has_teacher, gives=gives)
+        if isinstance(teacher, nn.Module):
+            _refuse_inside(self, teacher)
+            self._teacher = OnlineTeacher(teacher, student=self)
+        else:
+            self._teacher = None if teacher is None else CachedTeacher(teacher)
+        self._prepared_for = None
+        return self
+
+    def distillation_loss(
+        self,
+        student_logits: Float[Tensor, "N K *positions"],
+        labels: Int[Tensor, "N *positions"],
+        *,
+        inputs: Any = None,
+        sample_ids: Int[Tensor, "N"] | None = None,
+        view_ids: Int[Tensor, "N"] | None = None,
+    ) -> Float[Tensor, ""]:
+        """The objective's mean over the valid positions of this batch, in place of `F.cross_entropy`.
+
+        Args:
+            student_logits: what `F.cross_entropy` takes.
+            labels: integer classes, -100 where a position is ignored.
+            inputs: what a teacher network is called with: a tensor, or several in a tuple or dict.
+            sample_ids: which rows of a teacher cache; they come with the batch, from the data set.
+            view_ids: which views; left out where every sample has one.
+        """
+        objective = self._objective
+        if objective is None:
+            raise InputError("teacher: expected one before the first step, got none: call distill_from(teacher)")
+        self._prepare()
+        teacher_logits = self._ask_teacher(student_logits.device, inputs, sample_ids, view_ids)
+        batch = Batch(
+            student_logits=student_logits,
+            labels=labels,
+            teacher_logits=teacher_logits,
+            epoch=self.current_epoch + 1,
+        )
+        losses = objective.losses(batch)
+        if torch.is_grad_enabled():  # a loss of validation is not a part of any step
+            self._count = (labels != IGNORE_INDEX).sum().float()
+            self.seen = None if teacher_logits is None else (student_logits.detach(), teacher_logits, labels)
+        return torch.stack(list(losses.values())).sum()
+
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Backpropagate the loss with its share of the valid positions of all micro-batches and processes.
+
+        Under manual optimisation a loss is taken as it comes.
+        """
+        trainer = self._trainer
+        if trainer is not None and self.automatic_optimization:
+            loss = self._weigh(loss, trainer)
+        super().backward(loss, *args, **kwargs)
+
+    def _weigh(self, loss: Tensor, trainer: Trainer) -> Tensor:
+        """Turn Lightning's part of a mean of means into a part of one mean, whatever the gradients hold already."""
+        parts, processes = trainer.accumulate_grad_batches, trainer.world_size
+        if parts * processes == 1:
+            return loss
+        count, self._count = self._count, None
+        if count is None:
+            raise InputError(
+                "training_step: expected a loss of distillation_loss, got another, whose share of the effective batch "
+                "is unknown; for plain cross-entropy use distill_from(None, 'ce')"
+            )
+        before = None if trainer.fit_loop.batch_idx % parts == 0 else self._accumulated
+        whole = count if before is None else before + count
+        if trainer.fit_loop._should_accumulate():
+            self._accumulated = whole
+        else:
+            # Until here the gradients are the mean of this process alone; with the last part DDP averages them.
+            self._accumulated = None
+            whole = trainer.strategy.reduce(whole.clone(), reduce_op="sum") / processes
+        whole = whole.clamp(min=1 / processes)
+        if before is not None:
+            for parameter in self.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.mul_(before / whole)
+        return loss * (parts * count / whole)
+
+    def _ask_teacher(
+        self, device: torch.device, inputs: Any, sample_ids: Tensor | None, view_ids: Tensor | None
+    ) -> Tensor | None:
+        if isinstance(self._teacher, CachedTeacher):
+            if sample_ids is None:
+                raise InputError("sample_ids: expected which rows of the teacher cache to read, got None")
+            return self._teacher.logits(sample_ids, view_ids, device=device)
+        if self._teacher is None:
+            return None
+        if inputs is None:
+            raise InputError("inputs: expected what to call the teacher with, got None")
+        if isinstance(inputs, Mapping):
+            return self._teacher.logits(**inputs)
+        return self._teacher.logits(*(inputs if isinstance(inputs, tuple | list) else (inputs,)))
+
+    def _prepare(self) -> None:
+        """Once a run, when device, precision and strategy are known: place the teacher, refuse what would go wrong."""
+        trainer = self._trainer
+        if self._prepared_for == (self.device, id(trainer)):
+            return
+        if trainer is not None and not isinstance(trainer.strategy, SingleDeviceStrategy | DDPStrategy):
+            raise InputError(
+                f"strategy: expected one device or DDP, got {type(trainer.strategy).__name__}, which keeps gradients "
+                "where they cannot be weighed by valid positions"
+            )
+        if isinstance(self._teacher, OnlineTeacher):
+            _refuse_inside(self, self._teacher.model)
+            with torch.inference_mode(False):  # a validation that comes first would leave parameters of no further use
+                if trainer is not None:
+                    trainer.precision_plugin.convert_module(self._teacher.model)
+                self._teacher.to(self.device)
+        self._prepared_for = (self.device, id(trainer))
+
+
+def _refuse_inside(module: LightningModule, teacher: nn.Module) -> None:
+    """Refuse a teacher that checkpoints would hold: as a part of the module, or among its hyperparameters."""
+    name = next((name for name, each in module.named_modules() if each is teacher), None)
+    if name is not None:
+        raise InputError(
+            f"teacher: expected a network outside of the module, got its own {name or 'self'}, which optimisers and "
+            "checkpoints would hold: pass it to distill_from and keep no attribute of it"
+        )
+    name = next((name for name, each in module.hparams.items() if each is teacher), None)
+    if name is not None:
+        raise InputError(
+            f"teacher: expected a network outside of the checkpoint, got the hyperparameter {name}: "
+            f"call save_hyperparameters(ignore=[{name!r}])"
+        )
+
+
+class MonitorCallback(Callback):
+    """Log what the teacher can still teach: blocked share, conditional loss, compensation, retention and more.
+
+    The values are those of `tpkd.theory.observe`, over all micro-batches and processes of a step, from the logits that
+    `distillation_loss` has anyway. They stand in Lightning's own log as `monitor/blocked_share` and so on.
+
+    Example:
+        >>> Trainer(callbacks=[MonitorCallback(every_n_steps=10)], logger=False)  # doctest: +ELLIPSIS
+        <lightning.pytorch.trainer.trainer.Trainer object at ...>
+    """
+
+    def __init__(self, every_n_steps: int | None = None, *, prefix: str = "monitor/") -> None:
+        """Look at one step in so many; by default at those that Lightning logs."""
+        if every_n_steps is not None and every_n_steps < 1:
+            raise InputError(f"every_n_steps: expected at least 1, got {every_n_steps}")
+        self.every_n_steps, self.prefix = every_n_steps, prefix
+        self._means = MonitorMeans()
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Refuse a module that has nothing to look at."""
+        if not isinstance(pl_module, DistillationModule):
+            raise InputError(f"MonitorCallback: expected a DistillationModule, got {type(pl_module).__name__}")
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Look at the batch if its step is one to look at, and log when that step is complete."""
+        assert isinstance(pl_module, DistillationModule)
+        accumulates = trainer.fit_loop._should_accumulate()
+        step = trainer.global_step + accumulates
+        every = self.every_n_steps or trainer.log_every_n_steps  # type: ignore[attr-defined]
+        seen, pl_module.seen = pl_module.seen, None
+        if not every or step % every or seen is None:
+            return
+        student_logits, teacher_logits, labels = seen
+        self._means.add(student_logits.movedim(1, -1), teacher_logits.movedim(1, -1), labels)
+        if not accumulates:
+            means = self._means.take(lambda sums: trainer.strategy.reduce(sums, reduce_op="sum"))
+            pl_module.log_dict({f"{self.prefix}{name}": value for name, value in means.items()})
