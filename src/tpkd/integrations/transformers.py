@@ -1,0 +1,266 @@
+"""Distillation in Hugging Face's `Trainer`: its loop, checkpoints and logs, our objectives and teachers."""
+
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tpkd.cache import TeacherCache
+from tpkd.files import InputError, extra
+from tpkd.integrations.common import (
+    LOGITS_AND_LABELS,
+    CachedTeacher,
+    MonitorMeans,
+    OnlineTeacher,
+    build_batch,
+    choose_objective,
+    logits_of,
+)
+from tpkd.objectives import Objective
+from tpkd.objectives.registry import create
+
+with extra("text"):
+    from transformers import Trainer, TrainerCallback
+
+SAMPLE_ID, VIEW_ID = "sample_id", "view_id"
+"""The columns by which a teacher cache is read; the second only where samples have several views."""
+
+
+class MonitorCallback(TrainerCallback):  # type: ignore[misc]
+    """Log how far the teacher is blocked and what protection keeps, with every training entry of the Trainer's log.
+
+    An entry gets `blocked_share`, `conditional_loss`, `compensation`, `retention`, `transfer_cost`, `confidence` and
+    `label_loss`: means over the valid positions of all processes, in the steps looked at since the last entry. The
+    numbers come from logits the step has anyway; an objective without a teacher has it asked for them.
+
+    Args:
+        every: look at one step in so many.
+
+    Example:
+        >>> MonitorCallback(every=10).every
+        10
+    """
+
+    def __init__(self, every: int = 1) -> None:
+        """Refuse a rhythm that never looks."""
+        if every < 1:
+            raise ValueError(f"every: expected at least 1, got {every}")
+        self.every, self.looking, self.means = every, False, MonitorMeans()
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Look at this step or not."""
+        self.looking = (state.global_step + 1) % self.every == 0
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Look away: what follows may be an evaluation."""
+        self.looking = False
+
+
+class DistillationTrainer(Trainer):  # type: ignore[misc]
+    """Hugging Face's `Trainer` with a teacher: for sequence, image and token classification.
+
+    The loss is divided by the count of valid positions (labels other than -100) over all micro-batches and processes,
+    so accumulation and data parallelism give the gradient of the whole batch under any mask. The student runs through
+    its wrapper; the teacher is frozen, in evaluation mode, on the Trainer's device, and no checkpoint holds it.
+    `eval_loss` is the student's cross-entropy whatever the objective: evaluation asks no teacher, and its numbers
+    compare with those of plain fine-tuning.
+
+    Args:
+        *args: those of `Trainer`.
+        teacher: a network with the student's classes that takes the student's inputs; or a teacher cache, open or by
+            its directory, read by the data's column `sample_id` (and `view_id` where samples have several views).
+        objective: a name of `tpkd.objectives.names()` or an objective, of those that need logits and labels.
+        objective_settings: settings of an objective given by name.
+        **kwargs: those of `Trainer`.
+
+    Raises:
+        InputError: the objective needs what a Trainer cannot give, labels are smoothed or soft, or teacher and student
+            speak of different classes.
+
+    Example:
+        >>> import tempfile
+        >>> from transformers import BertConfig, BertForSequenceClassification, TrainingArguments
+        >>> size = dict(vocab_size=9, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1)
+        >>> student, teacher = (BertForSequenceClassification(BertConfig(**size, num_labels=4)) for _ in range(2))
+        >>> args = TrainingArguments(tempfile.mkdtemp(), use_cpu=True, report_to="none")
+        >>> trainer = DistillationTrainer(student, args, teacher=teacher, objective="tpkd")
+        >>> batch = {"input_ids": torch.tensor([[1, 2], [3, 4]]), "labels": torch.tensor([0, 3])}
+        >>> trainer.compute_loss(student, batch).requires_grad
+        True
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        teacher: nn.Module | TeacherCache | str | Path | None = None,
+        objective: str | Objective = "tpkd",
+        objective_settings: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Set up the Trainer, then objective and teacher."""
+        super().__init__(*args, **kwargs)
+        self._refuse_what_changes_the_loss()
+        gives = LOGITS_AND_LABELS | {"epoch"}
+        self.objective = choose_objective(
+            objective, objective_settings, host="a Trainer", has_teacher=teacher is not None, gives=gives
+        )
+        self._student_columns: frozenset[str] = frozenset()
+        self._teacher_columns: frozenset[str] = frozenset()
+        self.teacher = None if teacher is None else self._open_teacher(teacher)
+        if self.teacher is None and self._monitors:
+            raise InputError("teacher: expected a model or a teacher cache, because MonitorCallback compares with it")
+        # Or the Trainer would not count valid positions. Set last: its own constructor sets it from the model.
+        self.model_accepts_loss_kwargs = True
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: Mapping[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: int | Tensor | None = None,
+    ) -> Tensor | tuple[Tensor, Any]:
+        """The objective on these inputs, divided by the count of valid positions or by their own."""
+        labels = inputs.get("labels")
+        # Without labels the model returns logits alone: its own loss would be computed in vain.
+        outputs = model(**{name: value for name, value in self._student_inputs(inputs).items() if name != "labels"})
+        logits = logits_of(outputs)
+        looking = [monitor for monitor in self._monitors if monitor.looking]
+        asked = looking or "teacher_logits" in self.objective.needs
+        teacher_logits = self._ask_teacher(inputs, logits) if asked else None
+        count = None if num_items_in_batch is None else torch.as_tensor(num_items_in_batch).reshape(-1)[0]
+        epoch = 1 + int(self.state.epoch or 0)
+        batch = build_batch(logits, labels, teacher_logits, num_items=count, epoch=epoch)
+        loss = torch.stack(list(self.objective.losses(batch).values())).sum()
+        if count is not None:
+            # Gradients are averaged over processes, and each of them has divided by the count of all.
+            loss = loss * (self.accelerator.num_processes // self.get_tp_size())
+        for monitor in looking:
+            if teacher_logits is not None and labels is not None:
+                monitor.means.add(logits, teacher_logits, labels)
+        if not return_outputs:
+            return loss
+        if isinstance(outputs, Mapping):
+            return loss, outputs
+        # What is no mapping has its loss first, as the Trainer reads it.
+        return loss, (loss, *(outputs if isinstance(outputs, tuple | list) else (outputs,)))
+
+    def prediction_step(
+        self,
+        model: nn.Module,
+        inputs: Mapping[str, Any],
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+    ) -> tuple[Tensor | None, Any, Any]:
+        """Logits and cross-entropy: no teacher is asked, so evaluation data need no sample ids."""
+        objective, self.objective = self.objective, create("ce")
+        try:
+            inputs = self._student_inputs(inputs)
+            found: tuple[Tensor | None, Any, Any] = super().prediction_step(
+                model, inputs, prediction_loss_only, ignore_keys=ignore_keys
+            )
+            return found
+        finally:
+            self.objective = objective
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log, a training entry with what monitors saw since the last one."""
+        if "loss" in logs:
+            for monitor in self._monitors:
+                logs = logs | monitor.means.take(self.accelerator.reduce)
+        super().log(logs, start_time)
+
+    @property
+    def _monitors(self) -> list[MonitorCallback]:
+        return [callback for callback in self.callback_handler.callbacks if isinstance(callback, MonitorCallback)]
+
+    def _refuse_what_changes_the_loss(self) -> None:
+        if self.args.label_smoothing_factor:
+            raise InputError(
+                f"label_smoothing_factor: expected 0, got {self.args.label_smoothing_factor}: a smoothed label has no "
+                "single correct class to protect; leave it out, the teacher says how the other classes relate"
+            )
+        if self.compute_loss_func is not None:
+            raise InputError("compute_loss_func: expected None: the objective is the loss; write it as an Objective")
+        if self.args.world_size * max(self.args.n_gpu, 1) > 1 and not self.args.average_tokens_across_devices:
+            raise InputError(
+                "average_tokens_across_devices: expected True, because the mean of the means of several processes "
+                "is not the mean of the batch"
+            )
+        kind = getattr(getattr(self.model, "config", None), "problem_type", None)
+        if kind not in (None, "single_label_classification"):
+            raise InputError(
+                f"problem_type: expected 'single_label_classification', got {kind!r}: soft or multiple labels have no "
+                "single correct class to protect; train on the class of largest weight"
+            )
+
+    def _open_teacher(self, teacher: nn.Module | TeacherCache | str | Path) -> OnlineTeacher | CachedTeacher:
+        config = getattr(self.model, "config", None)
+        num_classes = getattr(config, "num_labels", None)
+        if not isinstance(teacher, nn.Module):
+            cached = CachedTeacher(teacher)
+            _check_same("classes of the teacher cache", num_classes, cached.num_classes)
+            self._teacher_columns = frozenset({SAMPLE_ID, VIEW_ID})
+            return cached
+        theirs = getattr(teacher, "config", None)
+        _check_same("teacher.config.num_labels", num_classes, getattr(theirs, "num_labels", None))
+        _check_class_names(getattr(config, "id2label", None), getattr(theirs, "id2label", None))
+        self._teacher_columns = _named_inputs(teacher)
+        return OnlineTeacher(teacher, student=self.model).to(self.args.device)
+
+    def _set_signature_columns_if_needed(self) -> None:
+        """Keep in the data what the teacher reads, beside what the student reads."""
+        known = self._signature_columns is not None
+        super()._set_signature_columns_if_needed()
+        if not known:
+            self._student_columns = frozenset(self._signature_columns)
+            self._signature_columns += sorted(self._teacher_columns - self._student_columns)
+
+    def _student_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        self._set_signature_columns_if_needed()
+        foreign = self._teacher_columns - self._student_columns
+        return {name: value for name, value in inputs.items() if name not in foreign}
+
+    def _ask_teacher(self, inputs: Mapping[str, Any], student_logits: Tensor) -> Tensor:
+        assert self.teacher is not None
+        if isinstance(self.teacher, OnlineTeacher):
+            read = self._teacher_columns or self._student_columns - {"labels"}
+            with self.accelerator.autocast():
+                return self.teacher.logits(**{name: value for name, value in inputs.items() if name in read})
+        if SAMPLE_ID not in inputs:
+            raise InputError(
+                f"{SAMPLE_ID}: expected this column in the training data, by which the teacher cache is read, found "
+                f"{', '.join(inputs)}; give every sample its id, and let the data collator keep it"
+            )
+        if student_logits.ndim != 2:
+            raise InputError(
+                f"teacher: expected a model, because a cache holds one row a sample and the student returns logits of "
+                f"shape {tuple(student_logits.shape)}"
+            )
+        return self.teacher.logits(inputs[SAMPLE_ID], inputs.get(VIEW_ID), device=student_logits.device)
+
+
+def _named_inputs(model: nn.Module) -> frozenset[str]:
+    """What a network's forward calls by name, but for the labels; nothing where it takes whatever comes."""
+    parameters = inspect.signature(model.forward).parameters.values()
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return frozenset(parameter.name for parameter in parameters if parameter.kind in named) - {"labels"}
+
+
+def _check_same(name: str, expected: int | None, found: int | None) -> None:
+    if expected is not None and found is not None and expected != found:
+        raise InputError(f"{name}: expected the student's {expected}, got {found}")
+
+
+def _check_class_names(student: Mapping[int, str] | None, teacher: Mapping[int, str] | None) -> None:
+    """Refuse the same names in another order: every loss would be finite and wrong."""
+    if not student or not teacher or set(student.values()) != set(teacher.values()):
+        return
+    for number, name in student.items():
+        if teacher.get(number) != name:
+            raise InputError(
+                f"teacher.config.id2label: expected {name!r} for class {number} as the student has it, got "
+                f"{teacher.get(number)!r}: bring both into one order"
+            )
