@@ -112,6 +112,8 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
         self.teacher = None if teacher is None else self._open_teacher(teacher)
         if self.teacher is None and self._monitors:
             raise InputError("teacher: expected a model or a teacher cache, because MonitorCallback compares with it")
+        # A student without a loss of its own does not name labels, and the Trainer would drop them.
+        self.label_names = self.label_names or ["labels"]
         # Or the Trainer would not count valid positions. Set last: its own constructor sets it from the model.
         self.model_accepts_loss_kwargs = True
 
