@@ -1,0 +1,176 @@
+"""The examples of a page: found, and run from top to bottom in one namespace and one directory.
+
+What a block is follows from its fence alone, so that a reader sees what happens to it:
+
+- `python` runs; `bash` runs line by line; a `text` block holds exactly what the block above it printed;
+- a block whose title is the name of a file is that file, for the blocks below it;
+- a `bash` block whose title begins with "Not run" is only read: its commands, options and configurations must exist;
+- a line that ends in `# exit 1` must end with that code.
+
+Anything else is an error: no example stands on a page without being tried.
+"""
+
+import os
+import re
+import shlex
+import textwrap
+import tomllib
+from collections.abc import Iterator
+from contextlib import chdir, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+from typer.main import get_command
+
+ROOT = Path(__file__).resolve().parents[2]
+FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)(?P<info>[^\n`]*)\n(?P<text>.*?)^(?P=indent)```$", re.M | re.S)
+FILE_NAME = re.compile(r"[\w./-]+\.[a-z]+")
+NOT_RUN = "Not run"
+COLUMNS = "100"
+"""The width at which commands print, so that a page can show their output."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block: its language, its title, its text, and the line it starts in."""
+
+    language: str
+    title: str
+    text: str
+    line: int
+
+    @property
+    def file(self) -> str | None:
+        """The name under which the blocks below find this one, if its title is one."""
+        return self.title if FILE_NAME.fullmatch(self.title) else None
+
+    @property
+    def commands(self) -> list[str]:
+        """The lines of a shell block; a backslash joins two."""
+        lines = self.text.replace("\\\n", " ").splitlines()
+        return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+
+
+def find_blocks(markdown: str) -> list[Block]:
+    """Every fenced block, in order; one inside a list or an admonition loses its indentation."""
+    found = []
+    for match in FENCE.finditer(markdown):
+        title = re.search(r'title="([^"]*)"', match["info"])
+        line = markdown.count("\n", 0, match.start()) + 1
+        found.append(Block(match["language"], title[1] if title else "", textwrap.dedent(match["text"]), line))
+    return found
+
+
+def run_page(page: Path, directory: Path) -> Iterator[tuple[Block, str]]:
+    """Try the blocks of a page in a directory that sees `configs/` and `examples/`; yields each with what it printed."""
+    for folder in ("configs", "examples"):
+        if (ROOT / folder).is_dir() and not (directory / folder).exists():
+            (directory / folder).symlink_to(ROOT / folder)
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    printed = ""
+    for block in find_blocks(page.read_text()):
+        place = f"{page.name}:{block.line}"
+        with chdir(directory):
+            try:
+                printed = _try_block(block, place, namespace, printed)
+            except BaseException as error:
+                error.add_note(f"in the block at {place}")
+                raise
+        yield block, printed
+
+
+def _try_block(block: Block, place: str, namespace: dict[str, Any], printed: str) -> str:
+    if block.file:
+        Path(block.file).write_text(block.text)
+    elif block.language == "python":
+        with redirect_stdout(StringIO()) as output:
+            exec(compile("\n" * block.line + block.text, place, "exec"), namespace)
+        return output.getvalue()
+    elif block.language == "bash" and block.title.startswith(NOT_RUN):
+        with chdir(ROOT):
+            for command in block.commands:
+                check_command(command)
+    elif block.language == "bash":
+        return "".join(run_command(command) for command in block.commands)
+    elif block.language == "text":
+        shown, real = ([line.rstrip() for line in text.strip("\n").splitlines()] for text in (block.text, printed))
+        if shown != real:
+            raise AssertionError(f"the page shows\n{block.text}\nand what the block above it prints is\n{printed}")
+    elif block.language == "yaml":
+        check_settings(yaml.safe_load(block.text))
+    else:
+        raise AssertionError(f"{place}: nothing is known to try a block of language {block.language!r}")
+    return printed
+
+
+def run_command(command: str) -> str:
+    """Run one `tpkd` command in this process and in the current directory; returns what it printed."""
+    from tpkd.cli.main import app
+    from tpkd.files import InputError
+
+    expected = re.search(r"# exit (\d)$", command)
+    words = shlex.split(command, comments=True)
+    if words[:1] != ["tpkd"]:
+        check_command(command)
+        return ""
+    os.environ["COLUMNS"] = COLUMNS
+    with redirect_stdout(StringIO()) as output:
+        try:
+            code = app(words[1:], prog_name="tpkd", standalone_mode=False) or 0
+        except (InputError, click.UsageError) as error:  # as `tpkd.cli.main.main` does
+            print(error)
+            code = 2
+    if code != int(expected[1] if expected else 0):
+        raise AssertionError(f"{command} ended with {code}:\n{output.getvalue()}")
+    return output.getvalue()
+
+
+def check_command(command: str) -> None:
+    """See that a command could run: its verbs, options, targets, extras, files and configurations exist."""
+    words = shlex.split(command, comments=True)
+    match words:
+        case ["tpkd", *arguments] | ["accelerate", "launch", "-m", "tpkd", *arguments]:
+            _check_tpkd(arguments)
+        case ["make", *targets]:
+            makefile = (ROOT / "Makefile").read_text()
+            missing = [target for target in targets if not re.search(rf"^{target}:", makefile, re.M)]
+            if missing:
+                raise AssertionError(f"no make target {missing}")
+        case ["pip", "install", *names]:
+            extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+            named = {extra for name in names for part in re.findall(r"\[(.*)\]", name) for extra in part.split(",")}
+            if not named <= set(extras):
+                raise AssertionError(f"no extra {named - set(extras)}")
+        case ["python", script] if (ROOT / script).is_file():
+            pass
+        case ["export", setting] if "=" in setting:
+            os.environ.setdefault(*setting.split("=", 1))
+        case _:
+            raise AssertionError(f"nothing is known to check the command {command!r}")
+
+
+def _check_tpkd(arguments: list[str]) -> None:
+    from tpkd.cli.main import app
+    from tpkd.config import load_config
+
+    command: click.Command = get_command(app)
+    context = command.make_context("tpkd", list(arguments))
+    while isinstance(command, click.Group):
+        name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+        context = command.make_context(name, rest, parent=context)
+    configurations = [word for word in arguments if word.endswith(".yaml")]
+    overrides = [word for word in arguments if "=" in word and not word.startswith("-")]
+    for configuration in configurations:
+        load_config(configuration, overrides)
+
+
+def check_settings(settings: dict[str, Any]) -> None:
+    """See that a piece of a configuration is one, once what every run needs is added."""
+    from tpkd.config import resolve_config
+
+    rest = {"objective": "tpkd", "optimizer": {"name": "sgd", "learning_rate": 0.1}, "epochs": 1}
+    resolve_config(rest | settings)

@@ -1,0 +1,111 @@
+"""The reference: a page for each public package from its `__all__`, and one for the commands from their help."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+from typer.main import get_command
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+PACKAGES = (
+    *("tpkd.objectives", "tpkd.theory", "tpkd.geometry", "tpkd.parameter_space"),
+    *("tpkd.integrations", "tpkd.training", "tpkd.cache", "tpkd.data", "tpkd.models", "tpkd.config", "tpkd.records"),
+)
+
+
+def source_of(module: str) -> Path:
+    """The file of a module or of a package."""
+    path = SOURCE.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def public_names(module: str) -> dict[str, str]:
+    """Each public name and the module it comes from, in the order of the imports; files are read, never run.
+
+    A package without `__all__` has modules that are imported by themselves: theirs are the names.
+    """
+    path = source_of(module)
+    tree = ast.parse(path.read_text())
+    listed = [node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"]
+    if not listed and path.name == "__init__.py":
+        inner = (f"{module}.{file.stem}" for file in sorted(path.parent.glob("[!_]*.py")))
+        return {name: home for each in inner for name, home in public_names(each).items()}
+    if not listed:
+        defined = [node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+        return {name: module for name in defined if not name.startswith("_")}
+    names = ast.literal_eval(listed[0])
+    imports = (node for node in tree.body if isinstance(node, ast.ImportFrom))
+    homes = {alias.name: str(node.module) for node in imports for alias in node.names}
+    return {name: home for name, home in homes.items() if name in names} | {
+        name: module for name in names if name not in homes
+    }
+
+
+def summary(module: str) -> str:
+    """The docstring of a module."""
+    return ast.get_docstring(ast.parse(source_of(module).read_text())) or ""
+
+
+def package_page(package: str) -> str:
+    """Every public name of a package, grouped by the file it comes from."""
+    lines = [f"# {package}", "", summary(package)]
+    imported_from = package if "__all__" in source_of(package).read_text() else None
+    group = ""
+    for name, home in public_names(package).items():
+        if home not in (group, package):
+            group = home
+            lines += ["", f"## {home} {{ #{home}-module }}", "", summary(home)]
+        lines += ["", f"::: {imported_from or home}.{name}"]
+    return "\n".join(lines) + "\n"
+
+
+def top_page() -> str:
+    """The names that stand at the top of the package, each with a link to where it is described."""
+    lines = ["# tpkd", "", summary("tpkd"), "", "Everything public stands in a package of its own:", ""]
+    lines += [f"- [`{package}`]({package}.md): {summary(package).splitlines()[0]}" for package in PACKAGES]
+    lines += ["", "These names also stand at the top, as `tpkd.NAME`:", ""]
+    lines += [f"- [`{name}`][{home}.{name}]" for name, home in public_names("tpkd").items()]
+    return "\n".join(lines) + "\n"
+
+
+def linked_index(markdown: str) -> str:
+    """PAPER.md with each function that the reference describes as a link to it."""
+    described = {f"{home}.{name}" for package in PACKAGES for name, home in public_names(package).items()}
+    return re.sub(r"`(tpkd\.[\w.]+)`", lambda m: f"[`{m[1]}`][{m[1]}]" if m[1] in described else m[0], markdown)
+
+
+def commands_page() -> str:
+    """Every command: what it does, an example, its arguments and options."""
+    from tpkd.cli.main import app
+
+    lines = ["# Commands", "", "Exit 0: done. Exit 1: the command ran and a check failed. Exit 2: the input is wrong, said in one line."]
+    for path, command in commands(get_command(app)):
+        text, _, example = (command.help or "").partition("Example: ")
+        lines += ["", f"## {path}", "", text.strip(), ""]
+        if example:
+            lines += ["```bash", example.strip(), "```", ""]
+        lines += _parameters(command)
+    return "\n".join(lines) + "\n"
+
+
+def commands(command: click.Command, path: str = "tpkd") -> Iterator[tuple[str, click.Command]]:
+    """Each command that does something, by its full name."""
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            yield from commands(inner, f"{path} {name}")
+    else:
+        yield path, command
+
+
+def _parameters(command: click.Command) -> list[str]:
+    rows = ["| argument or option | meaning |", "|---|---|"]
+    for parameter in command.params:
+        option = isinstance(parameter, click.Option)
+        name = " ".join(parameter.opts) if option else (parameter.name or "").upper()
+        default = parameter.default if option and parameter.default not in (None, False) else None
+        notes = " Required." if parameter.required and option else f" Default: {default}." if default is not None else ""
+        text = (getattr(parameter, "help", None) or "").replace("|", "\\|")
+        rows.append(f"| `{name}` | {text}{notes} |")
+    return [*rows, ""] if command.params else []
