@@ -125,7 +125,7 @@ class DistillationModule(LightningModule):
         )
         losses = objective.losses(batch)
         if torch.is_grad_enabled():  # a loss of validation is not a part of any step
-            self._count = (labels != IGNORE_INDEX).sum().float()
+            self._count = (labels != IGNORE_INDEX).sum()
             self.seen = None if teacher_logits is None else (student_logits.detach(), teacher_logits, labels)
         return torch.stack(list(losses.values())).sum()
 
@@ -150,6 +150,7 @@ class DistillationModule(LightningModule):
                 "training_step: expected a loss of distillation_loss, got another, whose share of the effective batch "
                 "is unknown; for plain cross-entropy use distill_from(None, 'ce')"
             )
+        count = count.to(torch.promote_types(loss.dtype, torch.float32))  # a share is as exact as its loss
         before = None if trainer.fit_loop.batch_idx % parts == 0 else self._accumulated
         whole = count if before is None else before + count
         if trainer.fit_loop._should_accumulate():
@@ -222,15 +223,15 @@ class MonitorCallback(Callback):
     `distillation_loss` has anyway. They stand in Lightning's own log as `monitor/blocked_share` and so on.
 
     Example:
-        >>> Trainer(callbacks=[MonitorCallback(every_n_steps=10)], logger=False)  # doctest: +ELLIPSIS
+        >>> Trainer(callbacks=[MonitorCallback(every=10)], logger=False)  # doctest: +ELLIPSIS
         <lightning.pytorch.trainer.trainer.Trainer object at ...>
     """
 
-    def __init__(self, every_n_steps: int | None = None, *, prefix: str = "monitor/") -> None:
+    def __init__(self, every: int | None = None, *, prefix: str = "monitor/") -> None:
         """Look at one step in so many; by default at those that Lightning logs."""
-        if every_n_steps is not None and every_n_steps < 1:
-            raise InputError(f"every_n_steps: expected at least 1, got {every_n_steps}")
-        self.every_n_steps, self.prefix = every_n_steps, prefix
+        if every is not None and every < 1:
+            raise InputError(f"every: expected at least 1, got {every}")
+        self.every, self.prefix = every, prefix
         self._means = MonitorMeans()
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -245,7 +246,7 @@ class MonitorCallback(Callback):
         assert isinstance(pl_module, DistillationModule)
         accumulates = trainer.fit_loop._should_accumulate()
         step = trainer.global_step + accumulates
-        every = self.every_n_steps or trainer.log_every_n_steps  # type: ignore[attr-defined]
+        every = self.every or trainer.log_every_n_steps  # type: ignore[attr-defined]
         seen, pl_module.seen = pl_module.seen, None
         if not every or step % every or seen is None:
             return
