@@ -28,7 +28,7 @@ def train(
 
     Under `accelerate launch -m tpkd train …` or torchrun it runs on many devices and machines.
 
-    Example: tpkd train configs/digits.yaml objective=kd epochs=5 optimizer.learning_rate=0.1
+    Example: tpkd train configs/digits.yaml objective=kd seed=43 optimizer.learning_rate=0.1
     """
     with extra("train"):
         from tpkd.training import NonFiniteError, end_processes
