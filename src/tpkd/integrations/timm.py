@@ -37,7 +37,7 @@ def recover_labels(targets: Float[Tensor, "N K"]) -> MixedLabels:
 
     A row of such targets is w e_a + (1 - w) e_b for the label a of an image, the label b of the one mixed into it, and
     the weight w that mixup draws or CutMix measures: its two entries are all there is to know, in every mode of mixing.
-    Equal labels or w = 1 leave one entry.
+    Equal labels or w = 1 leave one entry. With two classes smoothing cannot be told from mixing, and is the same thing.
 
     Raises:
         InputError: a row is no such mixture: labels were smoothed, or there are more than two.
