@@ -14,6 +14,7 @@ from tpkd.records.diagnosis import (
     StudentDiagnosis,
 )
 from tpkd.records.illustrations import Curve, FeasibilityIllustration, GeometryIllustration, IllustrationsRecord
+from tpkd.records.loss_check import LossCheckRecord, LossFinding
 from tpkd.records.mechanism import (
     BlockedSet,
     BlockingRecord,
@@ -66,6 +67,8 @@ __all__ = [
     "GeometryIllustration",
     "Histogram",
     "IllustrationsRecord",
+    "LossCheckRecord",
+    "LossFinding",
     "PairSpectrum",
     "Record",
     "Scaling",
