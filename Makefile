@@ -4,7 +4,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test test-timm test-faults check bench browser paper
+.PHONY: help demo test test-timm test-faults check bench docs browser paper
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -29,6 +29,9 @@ check: .venv/installed-dev ## formatting, lints and strict types
 
 bench: .venv/installed-dev ## measure speed and memory and write benchmarks/RESULTS.md (alone on the machine, all cores)
 	OMP_NUM_THREADS= $(BIN)/python -m benchmarks.run
+
+docs: .venv/installed-docs ## build the documentation into site/, every warning an error; open site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 browser: ## install Chromium for the page tests (Debian and Ubuntu)
 	@command -v chromium >/dev/null || { \

@@ -22,8 +22,8 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-import click
 import yaml
+from typer.core import TyperGroup
 from typer.main import get_command
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,7 +66,7 @@ def find_blocks(markdown: str) -> list[Block]:
 
 
 def run_page(page: Path, directory: Path) -> Iterator[tuple[Block, str]]:
-    """Try the blocks of a page in a directory that sees `configs/` and `examples/`; yields each with what it printed."""
+    """Try the blocks of a page in a directory with `configs/` and `examples/`; yields each with what it printed."""
     for folder in ("configs", "examples"):
         if (ROOT / folder).is_dir() and not (directory / folder).exists():
             (directory / folder).symlink_to(ROOT / folder)
@@ -121,8 +121,8 @@ def run_command(command: str) -> str:
     with redirect_stdout(StringIO()) as output:
         try:
             code = app(words[1:], prog_name="tpkd", standalone_mode=False) or 0
-        except (InputError, click.UsageError) as error:  # as `tpkd.cli.main.main` does
-            print(error)
+        except InputError as error:  # as `tpkd.cli.main.main` does
+            output.write(f"tpkd: {error}\n")
             code = 2
     if code != int(expected[1] if expected else 0):
         raise AssertionError(f"{command} ended with {code}:\n{output.getvalue()}")
@@ -157,11 +157,10 @@ def _check_tpkd(arguments: list[str]) -> None:
     from tpkd.cli.main import app
     from tpkd.config import load_config
 
-    command: click.Command = get_command(app)
-    context = command.make_context("tpkd", list(arguments))
-    while isinstance(command, click.Group):
-        name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
-        context = command.make_context(name, rest, parent=context)
+    command, rest = get_command(app), list(arguments)
+    while isinstance(command, TyperGroup):
+        command = command.commands[rest.pop(0)]
+    command.make_context("tpkd", rest)
     configurations = [word for word in arguments if word.endswith(".yaml")]
     overrides = [word for word in arguments if "=" in word and not word.startswith("-")]
     for configuration in configurations:

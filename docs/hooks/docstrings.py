@@ -1,4 +1,4 @@
-"""Docstrings as the reference shows them: doctests as code, and stars in shapes as stars."""
+"""Docstrings as the reference shows them: doctests as code, labels of the paper set off."""
 
 import re
 from typing import Any
@@ -10,7 +10,8 @@ class Docstrings(griffe.Extension):
     """What this project writes, in the words that the parser of docstrings knows."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        """`Example:` is the section that the parser calls `Examples:`; a paper's label is set off as code."""
+        """`Example:` is the section that the parser calls `Examples:`; a label of the paper becomes code."""
         if obj.docstring:
             text = re.sub(r"^Example:$", "Examples:", obj.docstring.value, flags=re.M)
-            obj.docstring.value = re.sub(r"^Paper: (.*?)(\.?)$", r"**Paper**: `\1`\2", text, flags=re.M)
+            text = re.sub(r"^Paper: ", "**Paper:** ", text, flags=re.M)
+            obj.docstring.value = re.sub(r"(?<![`\w])((?:eq|thm|prop|cor|lem|tab|fig):[\w-]+)", r"`\1`", text)

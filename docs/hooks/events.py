@@ -1,4 +1,4 @@
-"""What mkdocs does for this site beyond its settings: pages that other files are the source of, formulas, one real run."""
+"""What mkdocs does for this site beyond its settings: pages from other sources, formulas, and one real run."""
 
 import tempfile
 from pathlib import Path

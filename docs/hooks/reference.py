@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -28,7 +28,9 @@ def public_names(module: str) -> dict[str, str]:
     """
     path = source_of(module)
     tree = ast.parse(path.read_text())
-    listed = [node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"]
+    listed = [
+        node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    ]
     if not listed and path.name == "__init__.py":
         inner = (f"{module}.{file.stem}" for file in sorted(path.parent.glob("[!_]*.py")))
         return {name: home for each in inner for name, home in public_names(each).items()}
@@ -80,32 +82,33 @@ def commands_page() -> str:
     """Every command: what it does, an example, its arguments and options."""
     from tpkd.cli.main import app
 
-    lines = ["# Commands", "", "Exit 0: done. Exit 1: the command ran and a check failed. Exit 2: the input is wrong, said in one line."]
-    for path, command in commands(get_command(app)):
+    lines = ["# Commands", "", "Exit 0: done. Exit 1: the command ran and a check failed. Exit 2: the input is wrong,"]
+    lines += ["said in one line that names the file, key or row."]
+    for name, command in commands(get_command(app)):
         text, _, example = (command.help or "").partition("Example: ")
-        lines += ["", f"## {path}", "", text.strip(), ""]
+        lines += ["", f"## {name}", "", text.strip(), ""]
         if example:
             lines += ["```bash", example.strip(), "```", ""]
         lines += _parameters(command)
     return "\n".join(lines) + "\n"
 
 
-def commands(command: click.Command, path: str = "tpkd") -> Iterator[tuple[str, click.Command]]:
+def commands(command: TyperCommand | TyperGroup, name: str = "tpkd") -> Iterator[tuple[str, TyperCommand]]:
     """Each command that does something, by its full name."""
-    if isinstance(command, click.Group):
-        for name, inner in command.commands.items():
-            yield from commands(inner, f"{path} {name}")
+    if isinstance(command, TyperGroup):
+        for verb, inner in command.commands.items():
+            yield from commands(inner, f"{name} {verb}")
     else:
-        yield path, command
+        yield name, command
 
 
-def _parameters(command: click.Command) -> list[str]:
+def _parameters(command: TyperCommand) -> list[str]:
     rows = ["| argument or option | meaning |", "|---|---|"]
     for parameter in command.params:
-        option = isinstance(parameter, click.Option)
-        name = " ".join(parameter.opts) if option else (parameter.name or "").upper()
-        default = parameter.default if option and parameter.default not in (None, False) else None
-        notes = " Required." if parameter.required and option else f" Default: {default}." if default is not None else ""
-        text = (getattr(parameter, "help", None) or "").replace("|", "\\|")
-        rows.append(f"| `{name}` | {text}{notes} |")
+        option = parameter.param_type_name == "option"
+        name = ", ".join(parameter.opts) if option else parameter.name.upper()
+        note = " Required." if option and parameter.required else ""
+        if option and parameter.default not in (None, False, ""):
+            note = f" Default: `{parameter.default}`."
+        rows.append(f"| `{name}` | {(parameter.help or '').replace('|', chr(92) + '|')}{note} |")
     return [*rows, ""] if command.params else []

@@ -9,7 +9,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 REPOSITORY = "https://github.com/tpkd/tpkd/blob/main"
-PAGES = {"README.md": "index.md", "PAPER.md": "paper.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+PAGES = {
+    "README.md": "index.md",
+    "PAPER.md": "paper.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+}
 """Files at the root of the repository, and the pages of the site that show them."""
 DIRECTIVE = re.compile(r"^<!-- (?P<verb>include|script|diff) (?P<what>.+?) -->$", re.M)
 LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)(?P<path>[^)\s#]+)(?P<anchor>#[^)\s]*)?(?=\))")
@@ -59,10 +64,10 @@ def section(markdown: str, heading: str) -> str:
 def difference(before: str, after: str) -> str:
     """Two scripts as a diff, under a title that counts the lines of the second that are not in the first."""
     old, new = ((ROOT / file).read_text().splitlines() for file in (before, after))
-    lines = list(difflib.unified_diff(old, new, lineterm="", n=2))[2:]
+    lines = list(difflib.unified_diff(old, new, lineterm="", n=2))[2:]  # without the names of the files
     count = sum(line.startswith("+") for line in lines)
-    shown = "\n".join("…" if line.startswith("@@") else line for line in lines)
-    return f'```diff title="{before} → {after}: {count} lines changed or added"\n{shown.removeprefix("…").lstrip()}\n```'
+    shown = "\n".join("…" if line.startswith("@@") else line for line in lines[1:])
+    return f'```diff title="{before} → {after}: {count} lines changed or added"\n{shown}\n```'
 
 
 def redirect_links(markdown: str, source: str, page: str) -> str:

@@ -1,14 +1,14 @@
-"""Every example of the README runs, and every command it names exists."""
+"""Every example of the README runs, and what it names exists; its commands are read in test_blocks.py."""
 
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from docs.hooks.blocks import COLUMNS, run_command
 from torch import nn
-from typer.main import get_command
 
-from tpkd.cli.main import app
 from tpkd.objectives import names
 from tpkd.studies.illustrations import draw_illustrations
 
@@ -44,9 +44,17 @@ def test_the_loop_of_the_diff_runs():
     assert teacher.weight.grad is None
 
 
-@pytest.mark.parametrize("command", sorted(set(re.findall(r"(?:^|`)tpkd ([a-z-]+)", README, flags=re.MULTILINE))))
-def test_named_commands_exist(command):
-    assert command in get_command(app).commands
+def test_the_diagnosis_of_files_runs(tmp_path, monkeypatch):
+    """Save the tensors of the examples under the names that the command takes."""
+    monkeypatch.setenv("COLUMNS", COLUMNS)
+    namespace = {}
+    exec(blocks("python")[0], namespace)
+    for file, name in (("student", "student_logits"), ("teacher", "teacher_logits"), ("labels", "labels")):
+        np.save(tmp_path / f"{file}.npy", namespace[name].detach())
+    (command,) = re.findall(r"^tpkd diagnose .*$", README, flags=re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    assert "blocked" in run_command(command)
+    assert (tmp_path / "page.html").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize("target", sorted(set(re.findall(r"(?:^|`)make ([a-z-]+)", README, flags=re.MULTILINE))))
