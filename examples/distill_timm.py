@@ -7,7 +7,6 @@ from timm.optim import create_optimizer_v2
 from timm.scheduler import CosineLRScheduler
 from timm.task import ClassificationTask, TrainingTask
 from torch.utils.data import DataLoader, TensorDataset
-
 from tpkd.integrations.timm import DistillationTask
 
 EPOCHS = 5
