@@ -1,6 +1,7 @@
 """Times of several calls taken in turns, so that whatever the machine does meets all of them alike."""
 
 import gc
+import statistics
 import time
 from collections.abc import Callable, Mapping
 
@@ -27,3 +28,26 @@ def interleaved_seconds(
     finally:
         gc.enable()
     return {name: sorted(taken)[len(taken) // 4] for name, taken in times.items()}
+
+
+def paired_ratio(call: Callable[[], object], other: Callable[[], object], *, pairs: int = 10) -> float:
+    """How many times as long one call takes as another: the median over pairs of neighbours, either one first in turn.
+
+    Where both take long, a ratio of neighbours is surer than one of two medians: a slow minute meets both.
+    """
+
+    def seconds(timed: Callable[[], object]) -> float:
+        start = time.perf_counter()
+        timed()
+        return time.perf_counter() - start
+
+    call(), other()  # warm up
+    ratios = []
+    for pair in range(pairs):
+        if pair % 2:
+            above = seconds(call)
+            ratios.append(above / seconds(other))
+        else:
+            below = seconds(other)
+            ratios.append(seconds(call) / below)
+    return statistics.median(ratios)

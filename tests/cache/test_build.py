@@ -1,3 +1,5 @@
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -36,6 +38,31 @@ def test_the_teacher_runs_without_gradient(tmp_path):
     linear = torch.nn.Linear(2, NUM_CLASSES)
     build_cache(tmp_path, make_rows(), lambda keys: {"logits": linear(torch.tensor(keys) / 1e5)}, make_recipe())
     assert linear.weight.grad is None
+
+
+def test_preparing_inputs_takes_no_core_from_the_model(tmp_path):
+    """A second team of OpenMP threads on the same cores would slow the model down; nothing of it remains after."""
+    before, seen = torch.get_num_threads(), {}
+    keys = make_rows()
+
+    def inputs(start, stop):
+        seen["loader"] = torch.get_num_threads()
+        return keys.inputs(start, stop)
+
+    def forward(inputs):
+        seen["model"] = torch.get_num_threads()
+        raise InputError("the first rows are enough")
+
+    torch.set_num_threads(3)
+    try:
+        with pytest.raises(InputError, match="enough"):
+            build_cache(tmp_path, CacheRows(keys.sample_ids, keys.view_ids, inputs), forward, make_recipe())
+        later = threading.Thread(target=lambda: seen.update(later=torch.get_num_threads()))
+        later.start()
+        later.join()
+    finally:
+        torch.set_num_threads(before)
+    assert seen == {"loader": 3 if torch.accelerator.is_available() else 1, "model": 3, "later": 3}
 
 
 def test_further_tensors_ride_along(tmp_path):

@@ -4,6 +4,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -131,25 +132,26 @@ def _write_shards(
 ) -> None:
     report.advance(0)
     arrays: dict[str, np.ndarray] = {}
-    for index, start, stop, inputs in _blocks_ahead(manifest, pending, rows, block_rows):
-        first, last = manifest.bounds(index)
-        if start == first:
-            layout = shard_layout(manifest.recipe, last - first)
-            arrays = {name: np.zeros(shape, dtype) for name, (dtype, shape) in layout.items()}
-        with torch.inference_mode():
-            outputs = forward(inputs)
-        keys = rows.sample_ids[start:stop], rows.view_ids[start:stop]
-        _store(arrays, slice(start - first, stop - first), keys, outputs, manifest.recipe)
-        report.advance(stop - start)
-        if stop == last:
-            assert arrays["written"].all()
-            size, digest = write_shard(directory / shard_name(index), arrays)
-            manifest = manifest.with_shard(index, ShardEntry(shard_name(index), last - first, size, digest))
-            manifest.publish(directory)
+    with _loader() as loader:
+        for index, start, stop, inputs in _blocks_ahead(loader, manifest, pending, rows, block_rows):
+            first, last = manifest.bounds(index)
+            if start == first:
+                layout = shard_layout(manifest.recipe, last - first)
+                arrays = {name: np.zeros(shape, dtype) for name, (dtype, shape) in layout.items()}
+            with torch.inference_mode():
+                outputs = forward(inputs)
+            keys = rows.sample_ids[start:stop], rows.view_ids[start:stop]
+            _store(arrays, slice(start - first, stop - first), keys, outputs, manifest.recipe)
+            report.advance(stop - start)
+            if stop == last:
+                assert arrays["written"].all()
+                size, digest = write_shard(directory / shard_name(index), arrays)
+                manifest = manifest.with_shard(index, ShardEntry(shard_name(index), last - first, size, digest))
+                manifest.publish(directory)
 
 
 def _blocks_ahead(
-    manifest: Manifest, pending: list[int], rows: CacheRows, block_rows: int
+    loader: ThreadPoolExecutor, manifest: Manifest, pending: list[int], rows: CacheRows, block_rows: int
 ) -> Iterator[tuple[int, int, int, Any]]:
     """Shard, first row, end row and inputs of each block; the next block's inputs load while the model runs.
 
@@ -160,12 +162,27 @@ def _blocks_ahead(
         for index in pending
         for start in range(*manifest.bounds(index), block_rows)
     ]
-    with ThreadPoolExecutor(1) as loader:
-        coming = [loader.submit(rows.inputs, start, stop) for _, start, stop in blocks[:1]]
-        for position, block in enumerate(blocks):
-            inputs = coming.pop().result()
-            coming.extend(loader.submit(rows.inputs, *following[1:]) for following in blocks[position + 1 :][:1])
-            yield *block, inputs
+    coming = [loader.submit(rows.inputs, start, stop) for _, start, stop in blocks[:1]]
+    for position, block in enumerate(blocks):
+        inputs = coming.pop().result()
+        coming.extend(loader.submit(rows.inputs, *following[1:]) for following in blocks[position + 1 :][:1])
+        yield *block, inputs
+
+
+@contextmanager
+def _loader() -> Iterator[ThreadPoolExecutor]:
+    """One thread that prepares inputs, without helpers of its own where the model runs on the same cores.
+
+    With as many of them again as the model has, OpenMP would see more threads than cores and send them to sleep after
+    every operation, which costs the model a sixth of its speed.
+    """
+    threads = torch.get_num_threads()
+    own = threads if torch.accelerator.is_available() else 1
+    try:
+        with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(own,)) as loader:
+            yield loader
+    finally:
+        torch.set_num_threads(threads)  # what one thread sets is the default of those that start later
 
 
 def _store(
