@@ -8,6 +8,7 @@ import pytest
 from index import claims, read_labels
 
 from tpkd.objectives import describe
+from tpkd.report.methods import PAPER_ACCURACY, PAPER_STATES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 CLAIMS = claims()
@@ -105,3 +106,20 @@ def test_every_objective_is_created_on_its_page_and_listed(method):
     assert re.search(
         rf"^\| \[`{method.name}`\]\(([\w-]+\.md)(#[\w-]+)?\) \|", OBJECTIVES["index.md"], flags=re.MULTILINE
     )
+
+
+def test_quoted_accuracies_are_the_papers():
+    for method in describe():
+        row = re.search(rf"^\| \[`{method.name}`\].*$", OBJECTIVES["index.md"], flags=re.MULTILINE)[0]
+        quoted = [tuple(map(float, cell)) for cell in re.findall(r"([\d.]+)\s±\s([\d.]+)", row)]
+        assert quoted == [column[method.name] for column in PAPER_ACCURACY.values() if method.name in column]
+    known = {f"{mean:.2f}" for column in PAPER_ACCURACY.values() for mean, _ in column.values()}
+    for name, page in OBJECTIVES.items():
+        assert set(re.findall(r"\b[89]\d\.\d\d\b", page)) <= known, name
+
+
+def test_quoted_states_are_the_papers():
+    for blocked, left, cost in PAPER_STATES.values():
+        assert f"{blocked} %" in " ".join(THEORY["02-blocking.md"].split())
+        assert left in THEORY["03-price.md"]
+        assert cost in THEORY["03-price.md"]
