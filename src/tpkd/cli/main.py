@@ -5,6 +5,7 @@ import sys
 import typer
 
 from tpkd.cli.cache import cache
+from tpkd.cli.check_loss import check_loss
 from tpkd.cli.compare import compare
 from tpkd.cli.demo import demo
 from tpkd.cli.diagnose import diagnose
@@ -21,7 +22,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for verb in (diagnose, train, compare, report, figures, methods, demo):
+for verb in (diagnose, train, compare, report, figures, methods, demo, check_loss):
     app.command()(verb)
 app.add_typer(cache, name="cache")
 app.add_typer(study, name="study")

@@ -165,7 +165,7 @@ def _cosine(a: Tensor, b: Tensor) -> float:
 def check_gradient(subject: Subject) -> LossFinding:
     """The gradient is the derivative of the value, by differences of the value."""
     name = "gradient"
-    if subject.claims.prescribed_gradient:
+    if subject.claims.prescribed:
         return not_applicable(name, "a prescribed direction, as you say")
     scene = ordinary_scene().rows(slice(0, 3))
     found = subject.evaluate(scene).gradient.double()
@@ -191,7 +191,7 @@ def check_gradient(subject: Subject) -> LossFinding:
         ),
     )
     off = float((found - expected).norm() / expected.norm().clamp(min=1e-30))
-    return failed(name, f"{off:.2g} of its norm off the derivative of the value (see --prescribed-gradient)", command)
+    return failed(name, f"{off:.2g} of its norm off the derivative of the value (or say --prescribed)", command)
 
 
 def _says_prescribed(subject: Subject) -> str:

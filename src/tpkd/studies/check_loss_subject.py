@@ -126,18 +126,27 @@ def call(loss: Loss, scene: Scene, **options: Any) -> Tensor:
     return output
 
 
+CLAIMED_REDUCTIONS = ("mean", "sum", "none", "elements")
+
+
 @dataclass(frozen=True)
 class Claims:
     """What the user says about the loss; a claim turns a choice into something to pass or fail."""
 
     reduction: str | None = None
-    """`mean`, `sum`, `none`, or `elements` for a mean over classes too."""
+    """One of `CLAIMED_REDUCTIONS`; `elements` is a mean over classes too."""
     t_squared: bool = True
+    """Whether the loss multiplies by the temperature squared, where it takes one."""
     ignore_index: int | None = None
+    """The label that leaves a position out."""
     divergence: str | None = None
+    """The teacher's term, a name in `check_loss_meaning.DIVERGENCES`."""
     dense: bool = False
+    """Whether it is meant for several positions a sample."""
     batchwise: bool = False
-    prescribed_gradient: bool = False
+    """Whether it is no sum over samples by design."""
+    prescribed: bool = False
+    """Whether its gradient is no derivative by design."""
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,7 @@ def find_loss(
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     for key in given:
         if key not in parameters and not open_ended:
-            known = [name for name in parameters if name not in roles.values()]
+            known = [name for name in parameters if name not in {roles.get(role) for role in TENSORS}]
             hint = did_you_mean(key, known) or f"; it has {', '.join(known) or 'no settings'}"
             raise InputError(f"--set {key}: {origin} has no such argument{hint}")
     temperature = parameters.get(str(roles.get("temperature")))
@@ -323,7 +323,8 @@ def _as_form(tensor: Tensor, form: str, temperature: float, axis: int) -> Tensor
 def _form_text(name: str, form: str, temperature: float, axis: int) -> str:
     if form == "logits":
         return name
-    return f"({name}/{temperature}).{'softmax' if form == 'probabilities' else 'log_softmax'}({axis})"
+    softened = f"({name})" if temperature == 1 else f"({name}/{temperature})"
+    return f"{softened}.{'softmax' if form == 'probabilities' else 'log_softmax'}({axis})"
 
 
 def _pick(result: Any, output: str | None) -> Any:

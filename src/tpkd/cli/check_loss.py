@@ -1,0 +1,145 @@
+"""`tpkd check-loss`: anybody's distillation loss in; what it does, what is wrong with it and how to see it out."""
+
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from tpkd.files import InputError, did_you_mean
+from tpkd.report.loss_table import loss_reading, loss_table
+from tpkd.studies.check_loss import check_loss as examine
+from tpkd.studies.check_loss_meaning import DIVERGENCES
+from tpkd.studies.check_loss_subject import CLAIMED_REDUCTIONS, Claims
+from tpkd.studies.check_loss_target import FORMS, find_loss
+from tpkd.studies.diagnose import check_outputs, write_text
+
+_CALL, _CLAIMS = "How to call it", "What you say about it: a claim is checked"
+
+
+def check_loss(
+    loss: Annotated[str, typer.Argument(help="package.module:function, a class to instantiate, or an instance.")],
+    argument: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ROLE=NAME",
+            rich_help_panel=_CALL,
+            help="Which argument is the student, teacher, labels, temperature, reduction, ignore_index or num_items, "
+            "where its name does not tell; the name `none` leaves a role out.",
+        ),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", rich_help_panel=_CALL, help="Any other argument."),
+    ] = None,
+    student: Annotated[
+        str, typer.Option(metavar="FORM", rich_help_panel=_CALL, help=f"What it takes: {', '.join(FORMS)}.")
+    ] = FORMS[0],
+    teacher: Annotated[
+        str, typer.Option(metavar="FORM", rich_help_panel=_CALL, help="The same; probabilities come softened by T.")
+    ] = FORMS[0],
+    output: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY",
+            rich_help_panel=_CALL,
+            help="The loss in what it returns: a key (loss), an index (0) or an attribute (.loss).",
+        ),
+    ] = None,
+    reduction: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=_CLAIMS,
+            help="mean, sum or none over samples, or elements: a mean over classes too.",
+        ),
+    ] = None,
+    t_squared: Annotated[
+        bool,
+        typer.Option(rich_help_panel=_CLAIMS, help="Whether the loss itself multiplies by the temperature squared."),
+    ] = True,
+    ignore_index: Annotated[
+        int | None,
+        typer.Option(
+            metavar="LABEL",
+            rich_help_panel=_CLAIMS,
+            help="The label that leaves a position out; not given, what its signature says.",
+        ),
+    ] = None,
+    divergence: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", rich_help_panel=_CLAIMS, help=f"What its teacher's term is: {', '.join(DIVERGENCES)}."
+        ),
+    ] = None,
+    dense: Annotated[
+        bool, typer.Option("--dense", rich_help_panel=_CLAIMS, help="It is for several positions a sample.")
+    ] = False,
+    batchwise: Annotated[
+        bool, typer.Option("--batchwise", rich_help_panel=_CLAIMS, help="It is no sum over samples, by design.")
+    ] = False,
+    prescribed: Annotated[
+        bool, typer.Option("--prescribed", rich_help_panel=_CLAIMS, help="Its gradient is no derivative, by design.")
+    ] = False,
+    json: Annotated[Path | None, typer.Option(help="Write every finding here.")] = None,
+) -> None:
+    """Is this distillation loss what it should be? Anybody's, found by name.
+
+    Arguments are recognised by their usual names (student_logits, logits_S,
+    preds_T, gt_labels, T, tau, ...), then by the usual order: student, teacher,
+    labels. For a loss that takes something else, check a function of three
+    tensors around it. Modules are looked for in the current directory first;
+    importing one runs its code.
+
+    `fail` is for what no loss should get wrong: numbers that are not finite up
+    to a lead of 1,000 (500 in float16), a gradient that is not the derivative of
+    the value, something left beside the label term where student and teacher
+    agree, micro-batches that do not add up, inputs overwritten, a promise of its
+    own `reduction` or `ignore_index` not kept. And for two known traps: a
+    teacher's term divided by the number of classes, and a temperature without
+    T squared; say `--reduction elements` or `--no-t-squared` where that is meant.
+
+    `note` is for choices to know of: a sum, matching of logits, a gradient to
+    the teacher, labels of -100 that count although nobody promised otherwise. A
+    claim of yours turns them into pass or fail. A loss that refuses a second
+    derivative because its gradient is "not the derivative" is believed.
+
+    Every failure comes with a command that shows it. Exit 0: no failure; 1: at
+    least one; 2: no such loss, or it does not tell how to call it.
+
+    Example: tpkd check-loss tpkd:kd_loss --set temperature=2.0 --json kd.json
+
+    Example: tpkd check-loss torch.nn.functional:kl_div --argument student=input
+    --argument teacher=target --student log-probabilities --teacher probabilities
+    """
+    _check_name("--student", student, FORMS)
+    _check_name("--teacher", teacher, FORMS)
+    _check_name("--reduction", reduction, CLAIMED_REDUCTIONS)
+    _check_name("--divergence", divergence, DIVERGENCES)
+    outputs = [] if json is None else [json]
+    check_outputs(outputs, [])
+    sys.path.insert(0, os.getcwd())  # as `python -c` does, so that a reproduction finds what we found
+    found = find_loss(
+        loss,
+        arguments=argument or (),
+        settings=set_ or (),
+        output=output,
+        forms={"student": student, "teacher": teacher},
+    )
+    record = examine(found, Claims(reduction, t_squared, ignore_index, divergence, dense, batchwise, prescribed))
+    for path in outputs:
+        write_text(path, record.to_json())
+    console = Console()
+    console.print(loss_table(record))
+    for line in (*loss_reading(record), *(f"written: {path}" for path in outputs)):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    if record.failures:
+        raise typer.Exit(1)
+
+
+def _check_name(option: str, value: str | None, known: Iterable[str]) -> None:
+    if value is not None and value not in known:
+        raise InputError(f"{option} {value}: expected one of {', '.join(known)}{did_you_mean(value, known)}")
