@@ -90,7 +90,7 @@ def quadratic_model(
 ) -> Float[Tensor, "*batch"]:
     """The decrease of the conditional loss that smoothness guarantees for a displacement.
 
-    Paper: appendix B.7, Q_u(x) = u'x - (L / 2) ||x||^2 <= L_cond(z) - L_cond(z - x); the conditional loss has L = 1/2.
+    Paper: appendix B.8, Q_u(x) = u'x - (L / 2) ||x||^2 <= L_cond(z) - L_cond(z - x); the conditional loss has L = 1/2.
 
     Example:
         >>> z, teacher = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.5]])
