@@ -30,8 +30,8 @@ ROOT = Path(__file__).resolve().parents[2]
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)(?P<info>[^\n`]*)\n(?P<text>.*?)^(?P=indent)```$", re.M | re.S)
 FILE_NAME = re.compile(r"[\w./-]+\.[a-z]+")
 NOT_RUN = "Not run"
-COLUMNS = "100"
-"""The width at which commands print, so that a page can show their output."""
+COLUMNS = "86"
+"""The width at which commands print: that of a block on the page."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from blocks import run_page
+from blocks import find_blocks, run_page
 from formulas import render_formulas
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -13,15 +13,21 @@ from reference import PACKAGES, commands_page, linked_index, package_page, top_p
 from sources import DOCS, PAGES, ROOT, expand, redirect_links
 
 SOURCES = {page: file for file, page in PAGES.items() if page != "index.md"}
-REAL_RUN = "blocked.md"
-"""The page whose examples are run when the site is built, to show what they print and write."""
-real_output: list[str] = []
+EVIDENCE = "evidence.md"
+printed: dict[str, list[str]] = {}
+"""What each block of a page printed, for the pages whose examples are run when the site is built."""
+PRINTED = "<!-- printed -->"
+"""On a page: what the block above this line printed when the site was built."""
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Spell out the folders in the navigation."""
-    config.nav = _spelled_out(config.nav)
+    """Spell out the folders in the navigation, and leave out a page that measurements have not written yet."""
+    config.nav = [entry for entry in _spelled_out(config.nav) if entry != {"Evidence": EVIDENCE} or _measured()]
     return config
+
+
+def _measured() -> bool:
+    return (DOCS / EVIDENCE).exists()
 
 
 def _spelled_out(entry: Any) -> Any:
@@ -44,27 +50,23 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages["paper.md"] = linked_index(pages["paper.md"])
     pages |= {f"reference/{package}.md": package_page(package) for package in PACKAGES}
     pages |= {"reference/tpkd.md": top_page(), "reference/commands.md": commands_page()}
-    pages["diagnosis.html"] = _diagnosis()
+    with tempfile.TemporaryDirectory() as directory:
+        for page in (DOCS / "blocked.md", DOCS / "check-loss.md"):
+            printed[page.name] = [output for _, output in run_page(page, Path(directory))]
+        pages["diagnosis.html"] = (Path(directory) / "page.html").read_text()
     for page, content in pages.items():
         files.append(File.generated(config, page, content=content))
     return files
-
-
-def _diagnosis() -> str:
-    """Run the examples of blocked.md; returns the page that they write, and keeps what they print."""
-    with tempfile.TemporaryDirectory() as directory:
-        for block, printed in run_page(DOCS / REAL_RUN, Path(directory)):
-            if block.language == "bash":
-                real_output.append(printed)
-        return (Path(directory) / "page.html").read_text()
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Fill in what a page takes from elsewhere, and lead its links right."""
     address = page.file.src_uri
     source = SOURCES.get(address, f"docs/{address}")
-    if address == REAL_RUN:
-        markdown = markdown.replace("<!-- printed -->", f"```text\n{real_output[-1].strip()}\n```")
+    while PRINTED in markdown:
+        above, _, below = markdown.rpartition(PRINTED)  # the last first: what is filled in is a block too
+        output = printed[address][len(find_blocks(above)) - 1]
+        markdown = f"{above}```text\n{output.strip()}\n```{below}"
     return expand(redirect_links(markdown, source, address), address)
 
 

@@ -85,12 +85,16 @@ def commands_page() -> str:
     lines = ["# Commands", "", "Exit 0: done. Exit 1: the command ran and a check failed. Exit 2: the input is wrong,"]
     lines += ["said in one line that names the file, key or row."]
     for name, command in commands(get_command(app)):
-        text, _, example = (command.help or "").partition("Example: ")
-        lines += ["", f"## {name}", "", text.strip(), ""]
-        if example:
-            lines += ["```bash", example.strip(), "```", ""]
-        lines += _parameters(command)
+        lines += ["", f"## {name}", "", (command.help or "").split("Example: ")[0].strip(), ""]
+        lines += ["```bash", *examples(command), "```", "", *_parameters(command)]
     return "\n".join(lines) + "\n"
+
+
+def examples(command: TyperCommand) -> list[str]:
+    """The commands that the help of one shows."""
+    paragraphs = (command.help or "").split("\n\n")
+    found = (part.partition("Example: ")[2] for part in paragraphs)
+    return [" ".join(example.split()) for example in found if example]
 
 
 def commands(command: TyperCommand | TyperGroup, name: str = "tpkd") -> Iterator[tuple[str, TyperCommand]]:

@@ -1,5 +1,6 @@
 """The built site, once for all tests and workers, and what stands in it."""
 
+import os
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -10,8 +11,10 @@ from filelock import FileLock
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def build_site(base: Path) -> Path:
+def build_site(factory) -> Path:
     """Build into a folder that the workers of one test run share; whoever comes first does it."""
+    base = factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     site, log = base / "site", base / "site.log"
     with FileLock(base / "site.lock"):
         if not log.exists():

@@ -12,7 +12,7 @@ from docs.site import ROOT, Links, build_site
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    return build_site(tmp_path_factory.getbasetemp().parent)
+    return build_site(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")

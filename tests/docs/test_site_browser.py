@@ -23,7 +23,7 @@ KINDS = {
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    return build_site(tmp_path_factory.getbasetemp().parent)
+    return build_site(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
