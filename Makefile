@@ -16,8 +16,8 @@ test: .venv/installed-dev ## run every test, the examples in the documentation i
 	$(BIN)/python -m pytest -n $(WORKERS) --doctest-modules src tests
 	@$(MAKE) --no-print-directory test-timm
 
-test-timm: .venv-timm/installed ## the paper's vision models; an environment of its own, because timm brings torchvision
-	.venv-timm/bin/python -m pytest tests/models_timm
+test-timm: .venv-timm/installed ## the paper's vision models and the task for timm; an environment of its own, because timm brings torchvision
+	.venv-timm/bin/python -m pytest tests/models_timm tests/integrations_timm
 
 test-faults: .venv/installed-dev ## the whole of the fault tests: more kills, corruptions and hostile files than `make test`
 	TPKD_FAULTS=full $(BIN)/python -m pytest -n $(WORKERS) tests/faults
