@@ -30,7 +30,8 @@ class DistillationModule(LightningModule):
 
     The teacher stands outside of the module tree. `fit` does not set it to train mode, no optimiser, DDP wrapper or
     checkpoint holds it, and it follows the module to its device and precision. A module that is loaded or resumed from
-    a checkpoint is given its teacher again by `distill_from`.
+    a checkpoint is given its teacher again by `distill_from`. It runs on one device or under DDP; strategies that
+    shard gradients are refused.
 
     Example:
         >>> class Student(DistillationModule):
@@ -111,6 +112,15 @@ class DistillationModule(LightningModule):
             inputs: what a teacher network is called with: a tensor, or several in a tuple or dict.
             sample_ids: which rows of a teacher cache; they come with the batch, from the data set.
             view_ids: which views; left out where every sample has one.
+
+        Raises:
+            InputError: there is no teacher yet, or nothing to ask it by.
+
+        Example:
+            >>> inputs, labels = torch.zeros(2, 4), torch.tensor([0, -100])
+            >>> student = DistillationModule().distill_from(nn.Linear(4, 3))
+            >>> student.distillation_loss(torch.zeros(2, 3, requires_grad=True), labels, inputs=inputs).shape
+            torch.Size([])
         """
         objective = self._objective
         if objective is None:

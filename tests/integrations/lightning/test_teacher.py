@@ -1,5 +1,8 @@
 """The teacher stays what it was, and outside: of the optimiser, the mode of the module, and every checkpoint."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from lightning.pytorch import Trainer
@@ -182,3 +185,9 @@ def test_validation_may_ask_for_the_same_loss_and_counts_for_nothing():
     assert trainer.callback_metrics["val_loss"] > 0
     for name, each in student.named_parameters():
         assert torch.equal(each, alone.get_parameter(name))
+
+
+def test_without_lightning_the_extra_is_named():
+    code = "import sys; sys.modules['lightning'] = None; import tpkd.integrations.lightning"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1].endswith("is not installed: pip install 'tpkd[lightning]'")
