@@ -68,7 +68,7 @@ def test_summaries_are_those_of_the_cells(record):
         for pair in method.versus:
             reference = [cell.accuracy for cell in record.cells if cell.objective == pair.reference]
             assert pair.differences == pytest.approx(np.subtract(values, reference))
-        assert {pair.reference for pair in method.versus} == {"kd", "ce"} - {method.objective}
+        assert {pair.reference for pair in method.versus} == {"kd", "ce", "tpkd"} - {method.objective}
 
 
 def test_cells_share_data_teacher_and_start(made, record):
@@ -157,6 +157,36 @@ def test_finished_cells_never_run_again(small, tmp_path):
     assert (record.objectives, record.seeds) == (("ce", "tpkd"), (42, 43, 44))
     assert [(cell.objective, cell.seed) for cell in record.cells if cell.status == "missing"] == [("ce", 44)]
     assert record.methods[0].missing_seeds == (44,)
+
+
+def test_records_alone_are_enough_to_go_on(small, tmp_path):
+    """What is large need not travel: weights, snapshots, logits."""
+    whole, _ = small()
+    large = [path for pattern in ("*.safetensors", "*.npy") for path in tmp_path.rglob(pattern)]
+    assert large
+    for path in large:
+        path.unlink()
+    record, ran = small()
+    assert ran == []
+    assert record == whole
+
+
+def test_a_teacher_may_be_a_cache_and_its_answers_to_the_test_split(small, made, tmp_path):
+    known = small()[0].teacher
+    for name in ("ce", "tpkd"):
+        shutil.rmtree(tmp_path / name)
+    (tmp_path / "comparison.json").unlink()
+    teacher = ("teacher.model=null", "teacher.weights=null", "teacher.options={}", "epochs=1", "snapshots=[]")
+    record, ran = small(*teacher, f"teacher.test_logits={made / 'teacher.npy'}", methods=("ce",), seeds=(42,))
+    assert ran == ["ce-42"]
+    assert record.teacher.accuracy == pytest.approx(known.accuracy, rel=1e-6)  # one of them is averaged in float32
+    assert record.teacher.label_loss == pytest.approx(known.label_loss, rel=1e-5)
+    assert record.cells[0].final is not None
+    np.save(tmp_path / "short.npy", np.zeros((3, 10), np.float32))
+    with pytest.raises(
+        InputError, match=r"teacher.test_logits: .*short.npy: expected shape \(\d+, 10\), found \(3, 10\)"
+    ):
+        small(*teacher, f"teacher.test_logits={tmp_path / 'short.npy'}", methods=("ce",), seeds=(42,))
 
 
 def test_a_failed_cell_is_marked_stops_nothing_and_runs_again(small, tmp_path):

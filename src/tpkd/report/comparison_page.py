@@ -7,6 +7,7 @@ from typing import Any
 from tpkd.records import FeasibilityIllustration
 from tpkd.report.bundle import ReportRecords
 from tpkd.report.charts import Chart, inline_drawing
+from tpkd.report.claims import claims_table
 from tpkd.report.comparison_charts import accuracy_chart, difference_chart, final_chart, learning_charts
 from tpkd.report.comparison_reading import find, not_supported, supported
 from tpkd.report.comparison_tables import (
@@ -32,6 +33,7 @@ WRITERS = {"md": to_markdown, "csv": to_csv, "tex": to_latex}
 def report_tables(records: ReportRecords) -> dict[str, Table | None]:
     """Every table of a comparison by name; None for what its records do not have."""
     return {
+        "claims": claims_table(records),
         "application": application_table(records),
         "ablation": ablation_table(records),
         "seeds": seeds_table(records),

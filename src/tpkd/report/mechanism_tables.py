@@ -1,26 +1,39 @@
-"""The tables of the four mechanism studies, in the paper's layout."""
+"""The mechanism studies as tables, in the paper's layout, and what else is to be said about them."""
 
 from collections.abc import Iterator, Mapping
 
-from tpkd.records import StudyRecord
+from tpkd.records import BlockingRecord, CertificatesRecord, ContinuationRecord, ExactHeadRecord, StudyRecord
 from tpkd.report.bundle import ReportRecords
 from tpkd.report.methods import PAPER_CERTIFICATE, PAPER_CONTINUATION, PAPER_EXACT, PAPER_STATES, title
 from tpkd.report.tables import Column, Look, Row, Table
 
 
 def mechanism_tables(records: ReportRecords) -> list[Table]:
-    """Those whose records are there."""
-    made = (states_table(records), exact_table(records), certificate_table(records), continuation_table(records))
-    return [table for table in made if table is not None]
+    """Those whose records are there; the paper's numbers stand beside ours where the protocol is its own."""
+    return [study_table(record, paper=records.paper_domain == "vision") for record in records.studies.values()]
 
 
-def states_table(records: ReportRecords) -> Table | None:
+def study_table(record: StudyRecord, *, paper: bool = False) -> Table:
+    """The table of a study.
+
+    Paper: section 6, in the layout of its tables; the continuation, which has none there, has one column an objective.
+    """
+    if isinstance(record, BlockingRecord):
+        return _states(record, paper)
+    if isinstance(record, ExactHeadRecord):
+        return _exact(record, paper)
+    if isinstance(record, CertificatesRecord):
+        return _certificate(record, paper)
+    if isinstance(record, ContinuationRecord):
+        return _continuation(record, paper)
+    raise ValueError(f"record: expected a mechanism study, got {type(record).__name__}")
+
+
+def _states(record: BlockingRecord, paper: bool) -> Table:
     """Blocking on the snapshots, for both splits, because the paper does not say which images it used."""
-    if records.blocking is None:
-        return None
-    look = Look(records.to_dict())
+    look = Look({"blocking": record.to_dict()})
     rows: list[Row] = []
-    for part, split in enumerate(records.blocking.splits):
+    for part, split in enumerate(record.splits):
         for index, state in enumerate(split.states):
             here = f"blocking.splits.{part}.states.{index}"
             numbers: Row = (
@@ -29,7 +42,7 @@ def states_table(records: ReportRecords) -> Table | None:
                 look(f"{here}.conditional_loss", "nats"),
                 look(f"{here}.transfer_cost", "nats"),
             )
-            rows.append((state.state.name, split.split, *numbers, *_paper(records, PAPER_STATES, state.state.name, 3)))
+            rows.append((state.state.name, split.split, *numbers, *_published(paper, PAPER_STATES, state.state.name)))
     columns = (
         Column("student state", text=True),
         Column("images", text=True),
@@ -37,19 +50,18 @@ def states_table(records: ReportRecords) -> Table | None:
         Column("blocked (%)"),
         Column("remaining conditional KL"),
         Column("minimum log-odds cost"),
-        *_paper_columns(records, ("paper: blocked", "KL", "cost")),
+        *_published_columns(paper, "paper: blocked", "KL", "cost"),
     )
     caption = "Full-imitation blocking leaves conditional knowledge unlearned: means within the blocked set, in nats."
-    return Table("states", caption, columns, tuple(rows), tuple(_scalings(records.blocking)))
+    missing = (f"{split}: left out, because {reason}." for split, reason in record.missing.items())
+    return Table("states", caption, columns, tuple(rows), (*_scalings(record), *missing))
 
 
-def exact_table(records: ReportRecords) -> Table | None:
+def _exact(record: ExactHeadRecord, paper: bool) -> Table:
     """Steps of the head alone."""
-    if records.exact_head is None:
-        return None
-    look = Look(records.to_dict())
+    look = Look({"exact_head": record.to_dict()})
     rows: list[Row] = []
-    for index, state in enumerate(records.exact_head.states):
+    for index, state in enumerate(record.states):
         here = f"exact_head.states.{index}"
         lost = (look(f"{here}.lost_examples.{name}", "count") for name in ("tpkd", "tpkd-no-projection"))
         numbers: Row = (
@@ -60,7 +72,7 @@ def exact_table(records: ReportRecords) -> Table | None:
             look(f"{here}.potential_change", "milli"),
             *lost,
         )
-        rows.append((state.state.name, *numbers, *_paper(records, PAPER_EXACT, state.state.name, 5)))
+        rows.append((state.state.name, *numbers, *_published(paper, PAPER_EXACT, state.state.name)))
     columns = (
         Column("state", text=True),
         Column("gain (10⁻³)"),
@@ -70,50 +82,45 @@ def exact_table(records: ReportRecords) -> Table | None:
         Column("Φ change (10⁻³)"),
         Column("examples that lost a margin: TPKD"),
         Column("without projection"),
-        *_paper_columns(records, ("paper: gain", "KL change", "retained", "cosine", "Φ change")),
+        *_published_columns(paper, "paper: gain", "KL change", "retained", "cosine", "Φ change"),
     )
     note = (
         "KL is conditional KL. Gain is CE minus TPKD at the endpoint; changes are TPKD's endpoint minus the common "
         "start. A margin is lost when it is below that of the CE step."
     )
     caption = "Exact head steps learn conditional structure while preserving label-step progress."
-    return Table("exact", caption, columns, tuple(rows), (note, *_scalings(records.exact_head)))
+    return Table("exact", caption, columns, tuple(rows), (note, *_scalings(record)))
 
 
-def certificate_table(records: ReportRecords) -> Table | None:
+def _certificate(record: CertificatesRecord, paper: bool) -> Table:
     """Both geometric tests and the native pairs."""
-    if records.certificates is None:
-        return None
-    look = Look(records.to_dict())
+    look = Look({"certificates": record.to_dict()})
     rows: list[Row] = []
-    for index, state in enumerate(records.certificates.states):
+    for index, state in enumerate(record.states):
         here, total = f"certificates.states.{index}", f"/{len(state.batches)}"
         counts = ("conditional_passes", "joint_passes", "positive_pairs")
         passed: Row = tuple((look(f"{here}.{name}", "count"), total) for name in counts)
         gain = look(f"{here}.gain", "milli")
-        rows.append((state.state.name, *passed, gain, *_paper(records, PAPER_CERTIFICATE, state.state.name, 4)))
+        rows.append((state.state.name, *passed, gain, *_published(paper, PAPER_CERTIFICATE, state.state.name)))
     columns = (
         Column("state", text=True),
         Column("conditional test"),
         Column("joint descent test"),
         Column("positive pairs"),
         Column("mean gain (10⁻³)"),
-        *_paper_columns(records, ("paper: conditional", "joint", "pairs", "gain")),
+        *_published_columns(paper, "paper: conditional", "joint", "pairs", "gain"),
     )
     note = (
         "The tests are sufficient: a batch that passes must gain in a small enough step, one that does not may gain "
         "too. Gain is compensation-only's conditional KL after one training iteration minus TPKD's."
     )
     caption = "The conditional advantage under ordinary backpropagation."
-    return Table("certificate", caption, columns, tuple(rows), (note, *_scalings(records.certificates)))
+    return Table("certificate", caption, columns, tuple(rows), (note, *_scalings(record)))
 
 
-def continuation_table(records: ReportRecords) -> Table | None:
+def _continuation(record: ContinuationRecord, paper: bool) -> Table:
     """Conditional KL of the observed samples on the way."""
-    record = records.continuation
-    if record is None:
-        return None
-    look = Look(records.to_dict())
+    look = Look({"continuation": record.to_dict()})
     rows: list[Row] = []
     for index, point in enumerate(record.curves[0].points):
         values = (
@@ -122,15 +129,31 @@ def continuation_table(records: ReportRecords) -> Table | None:
         )
         rows.append((str(point.iteration), *values))
     ends = (("TPKD − CE", "tpkd_minus_ce"), ("TPKD − compensation only", "tpkd_minus_compensation"))
-    notes: list[str] = []
-    for said, name in ends:
-        notes.append(f"At the end, {said}: {look(f'continuation.{name}', 'decimal')} nats.")
-    if records.paper_domain == "vision":
+    notes = [f"At the end, {said}: {look(f'continuation.{name}', 'decimal')} nats." for said, name in ends]
+    if paper:
         start, end, minus_ce, minus_compensation = PAPER_CONTINUATION
         notes.append(f"Paper: from {start} to {end}; {minus_ce} to CE and {minus_compensation} to compensation only.")
     columns = (Column("iteration", text=True), *(Column(title(curve.objective)) for curve in record.curves))
     caption = f"Conditional KL from {record.state.name} on, in nats, on training samples apart from those learned from."
     return Table("continuation", caption, columns, tuple(rows), (*notes, *_scalings(record)))
+
+
+def study_notes(record: StudyRecord) -> Iterator[str]:
+    """What was counted beside the table of a study, and what was checked."""
+    if isinstance(record, ExactHeadRecord):
+        for state in record.states:
+            lost = ", ".join(f"{name} {number}" for name, number in state.lost_examples.items())
+            yield (
+                f"{state.state.name}: TPKD gains on {state.positive_examples} of {state.examples} examples; "
+                f"examples that lost a margin of the CE step: {lost}"
+            )
+    for check in record.checks:
+        if check.violations:
+            kind = "VIOLATION" if check.theorem else "not always"
+            yield f"{kind}: {check.statement}: {check.violations} of {check.cases} cases, by up to {check.worst:.3g}"
+    theorems = [check for check in record.checks if check.theorem]
+    if theorems and not record.violations:
+        yield f"{sum(check.cases for check in theorems):,} cases of {len(theorems)} statements of the theory hold"
 
 
 def checks_table(records: ReportRecords) -> Table | None:
@@ -154,11 +177,10 @@ def _scalings(record: StudyRecord) -> Iterator[str]:
         yield f"{scaling.name}: {scaling.used:,} instead of {scaling.asked:,}, because {scaling.reason}."
 
 
-def _paper_columns(records: ReportRecords, titles: tuple[str, ...]) -> tuple[Column, ...]:
-    return tuple(map(Column, titles)) if records.paper_domain == "vision" else ()
+def _published_columns(paper: bool, *titles: str) -> tuple[Column, ...]:
+    return tuple(map(Column, titles)) if paper else ()
 
 
-def _paper(records: ReportRecords, numbers: Mapping[str, tuple[str, ...]], state: str, width: int) -> tuple[str, ...]:
-    if records.paper_domain != "vision":
-        return ()
-    return numbers.get(state, ("",) * width)
+def _published(paper: bool, numbers: Mapping[str, tuple[str, ...]], state: str) -> tuple[str, ...]:
+    width = len(next(iter(numbers.values())))
+    return numbers.get(state, ("",) * width) if paper else ()

@@ -112,6 +112,16 @@ def seconds(value: float | None) -> str:
     return NONE if value is None else f"{value:,.1f}"
 
 
+def signed_nats(value: float | None) -> str:
+    """A difference in nats, with its sign.
+
+    Example:
+        >>> signed_nats(-0.2441), signed_nats(0.32), signed_nats(None)
+        ('-0.244', '+0.320', 'none')
+    """
+    return NONE if value is None else f"{value:+.3f}"
+
+
 FORMATS: dict[str, Callable[..., str]] = {
     "nats": nats,
     "share": share,
@@ -121,5 +131,6 @@ FORMATS: dict[str, Callable[..., str]] = {
     "points": points,
     "milli": milli,
     "decimal": decimal,
+    "signed_nats": signed_nats,
     "seconds": seconds,
 }
