@@ -44,7 +44,7 @@ def test_a_study_of_the_ce_run_prints_a_table_and_writes_a_record(trained, confi
     assert "CE4" in result.output
     assert "…" not in result.output
     for scaled in record.scalings:
-        assert f"{scaled.used} instead of {scaled.asked}" in result.output
+        assert f"{scaled.used:,} instead of {scaled.asked:,}" in result.output
 
 
 def test_overrides_another_run_directory_and_another_file(trained, config_file, tmp_path):

@@ -3,16 +3,18 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Table as RichTable
 
 from tpkd.cli.train import config_errors, read_config
 from tpkd.files import extra
-from tpkd.report.study_tables import StudyTable, study_notes, study_table
+from tpkd.report.mechanism_tables import study_notes, study_table
+from tpkd.report.tables import Table, text
 
 study = typer.Typer(
     help="Look at the snapshots of a CE run: what is blocked, what a protected step keeps, and what it adds up to.",
@@ -68,22 +70,24 @@ def _study(name: str, config: Path, overrides: list[str] | None, run: Path | Non
         loaded = read_config(config, ["objective=ce", *(overrides or ())])
         with _progress(name) as on_progress:
             record = run_study(name, loaded, run, out=out, on_progress=on_progress)
-    console = Console()
-    console.print(_table(study_table(record)))
+    console, table = Console(), study_table(record)
+    console.print(_rich(table))
     written = out or study_path(name, run or loaded.directory)
-    for line in (*study_notes(record), f"written: {written}"):
+    for line in (*table.notes, *study_notes(record), f"written: {written}"):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     if record.violations:
         raise typer.Exit(1)
 
 
-def _table(found: StudyTable) -> Table:
-    table = Table(caption=found.caption)
-    for position, heading in enumerate(found.headings):
-        table.add_column(heading, justify="right" if position else "left")
-    for row in found.rows:
-        table.add_row(*row)
-    return table
+def _rich(table: Table) -> RichTable:
+    rich = RichTable(title=table.caption, title_justify="left", box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    for column in table.columns:
+        whole_words = max(map(len, column.title.split()))
+        justify: Literal["left", "right"] = "left" if column.text else "right"
+        rich.add_column(column.title, justify=justify, overflow="fold", min_width=whole_words)
+    for row in table.rows:
+        rich.add_row(*map(text, row))
+    return rich
 
 
 @contextmanager
