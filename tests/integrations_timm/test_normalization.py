@@ -60,6 +60,10 @@ def test_what_the_loader_really_does_may_be_said():
     inputs = normalised(pixels(), *mine)
     seen = shown(Recorder(IMAGENET), inputs, mean=mine[0], std=mine[1])
     torch.testing.assert_close(seen, normalised(pixels(), *IMAGENET))
+    seen = shown(Recorder(IMAGENET), inputs, mean=mine[0], std=mine[1], teacher_mean=(0.0,), teacher_std=(1.0,))
+    torch.testing.assert_close(seen, pixels())
+    half = shown(Recorder(IMAGENET), inputs, mean=mine[0], std=mine[1], teacher_mean=(0.5,))
+    torch.testing.assert_close(half, normalised(pixels(), HALF, IMAGENET[1]))
     same = dict(zip(("mean", "std", "teacher_mean", "teacher_std"), mine * 2, strict=True))
     assert shown(Recorder(IMAGENET), inputs, **same) is inputs
 
@@ -91,3 +95,14 @@ def test_a_network_that_says_nothing_of_its_images_must_be_spoken_for():
     with pytest.raises(InputError, match=r"std: expected .* because Recorder has no pretrained_cfg"):
         DistillationTask(Recorder(), Recorder(IMAGENET), mean=HALF)
     DistillationTask(Recorder((HALF, HALF)), Recorder(), teacher_mean=HALF, teacher_std=HALF)
+
+
+def test_the_log_says_how_the_teacher_sees_the_images(caplog):
+    caplog.set_level("INFO")
+    DistillationTask(Recorder((HALF, HALF)), Recorder(IMAGENET))
+    DistillationTask(Recorder((HALF, HALF)), Recorder((HALF, HALF)), "kd")
+    DistillationTask(Recorder((HALF, HALF)), Recorder(IMAGENET), verbose=False)
+    first, second = caplog.messages
+    assert first == "DistillationTask: objective=TPKD(beta=0.5), images normalised anew for the teacher"
+    assert second.startswith("DistillationTask: objective=KD(")
+    assert second.endswith("images the same for student and teacher")

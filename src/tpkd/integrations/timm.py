@@ -1,5 +1,6 @@
 """A training task for timm: any objective that needs logits and labels, in the place of timm's `ClassificationTask`."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +18,8 @@ from tpkd.objectives.reduction import IGNORE_INDEX
 with extra("vision"):
     from timm.task import DistillationTeacher, TrainingTask
     from timm.utils import unwrap_model
+
+_logger = logging.getLogger(__name__)
 
 _SUM_TOLERANCE = 2**-8
 """Mixup takes 1 - weight in the dtype of the images, and bfloat16 rounds it by up to 2**-9."""
@@ -92,11 +95,12 @@ class DistillationTask(TrainingTask):  # type: ignore[misc]  # timm is not there
         teacher_pretrained_path: a file of weights for a teacher given by name.
         mean: what the loader subtracts from the images, by default what the student's `pretrained_cfg` says.
         std: what it divides them by.
-        teacher_mean: what the teacher expects to be subtracted, by default what its own `pretrained_cfg` says.
+        teacher_mean: what the teacher expects to be subtracted, by default what its own `pretrained_cfg` says; to be
+            given for a teacher that was trained on images normalised otherwise.
         teacher_std: what it expects them to be divided by.
         device: of the teacher, by default the student's.
-        dtype: of the teacher, by default the student's.
-        verbose: for timm.
+        dtype: of a teacher given by name, by default the student's.
+        verbose: whether to log the objective, and how the teacher sees the images, when the task is built.
 
     Raises:
         InputError: timm cannot serve the objective, the teacher has other classes or shares parameters with the
@@ -152,10 +156,13 @@ class DistillationTask(TrainingTask):  # type: ignore[misc]  # timm is not there
         self._teacher = OnlineTeacher(teacher, student=student).to(self.device)
         scale, shift = seen[1] / expected[1], (seen[0] - expected[0]) / expected[1]
         # Not bit by bit: timm's teacher keeps its statistics in single precision.
-        self._renormalises = seen.shape != expected.shape or not torch.allclose(seen, expected)
+        self._renormalises = not torch.allclose(seen, expected)
         # As timm keeps its own statistics: moved with the task, never saved.
         for name, values in (("teacher_scale", scale), ("teacher_shift", shift)):
             self.register_buffer(name, values.view(-1, 1, 1).to(self.device, self.dtype), persistent=False)
+        if self.verbose:
+            images = "normalised anew for the teacher" if self._renormalises else "the same for student and teacher"
+            _logger.info("DistillationTask: objective=%s, images %s", self.objective, images)
 
     def forward(self, input: Float[Tensor, "N C H W"], target: Tensor) -> dict[str, Tensor]:
         """One batch: the loss to differentiate, and what student and teacher say.
@@ -230,4 +237,5 @@ def _statistics(
                 f"{prefix}{name}: expected one number a channel, because {type(model).__name__} has no pretrained_cfg "
                 "that says how its images are normalised; give the same to both networks if they see the same"
             )
-    return torch.stack([torch.tensor(values, dtype=torch.float64) for values in found.values()])
+    numbers = (torch.tensor(values, dtype=torch.float64) for values in found.values())
+    return torch.stack(torch.broadcast_tensors(*numbers))
