@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)(?P<info>[^\n`]*)\n(?P<text>.*?)^(?P=indent)```$", re.M | re.S)
 FILE_NAME = re.compile(r"[\w./-]+\.[a-z]+")
 NOT_RUN = "Not run"
-COLUMNS = "86"
+COLUMNS = "96"
 """The width at which commands print: that of a block on the page."""
 
 

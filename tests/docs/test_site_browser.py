@@ -78,7 +78,7 @@ def test_search_finds_a_word_without_a_server(page, site):
     page.goto((site / "index.html").as_uri())
     if page.viewport_size["width"] < 800:
         page.locator("label[for=__search]").first.click()
-    page.locator("input.md-search__input").fill("frontier")
+    page.locator("input.md-search__input").press_sequentially("frontier")
     page.locator(".md-search-result__item a").first.wait_for()
     found = page.locator(".md-search-result__item a").evaluate_all("links => links.map(link => link.href)")
     assert any("frontier" in link for link in found)
