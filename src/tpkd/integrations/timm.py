@@ -238,4 +238,4 @@ def _statistics(
                 "that says how its images are normalised; give the same to both networks if they see the same"
             )
     numbers = (torch.tensor(values, dtype=torch.float64) for values in found.values())
-    return torch.stack(torch.broadcast_tensors(*numbers))
+    return torch.stack(torch.broadcast_tensors(*numbers))  # type: ignore[no-untyped-call]
