@@ -1,4 +1,7 @@
-"""Distillation in Hugging Face's `Trainer`: its loop, checkpoints and logs, our objectives and teachers."""
+"""Distillation in Hugging Face's `Trainer`: its loop, checkpoints and logs, our objectives and teachers.
+
+`pip install 'tpkd[text,train]'`: transformers, and accelerate, without which no Trainer starts.
+"""
 
 import inspect
 from collections.abc import Mapping

@@ -128,6 +128,16 @@ def test_the_warm_up_of_dkd_counts_epochs_of_the_trainer(tmp_path):
     assert epochs == [1, 1, 2, 2, 3, 3]
 
 
+def test_imitation_alone_needs_no_labels(tmp_path):
+    data = [{"input_ids": sample["input_ids"]} for sample in texts()]
+    student, teacher = text_model(0).double(), text_model(1).double().eval()
+    cut = {"per_device_train_batch_size": 16, "gradient_accumulation_steps": 4}
+    found = first_gradients(
+        tmp_path, text_model(0).double(), data, teacher=teacher, objective="kl-dist", arguments_=cut
+    )
+    assert_close(found, own_loop(student, teacher, texts(), create("kl-dist")), 1e-13)
+
+
 def test_padding_collators_keep_what_is_needed(tmp_path):
     """Sentences of different lengths, through the collators people use."""
     from tokenizers import Tokenizer

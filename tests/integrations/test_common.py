@@ -1,0 +1,112 @@
+"""What all drop-ins share: objectives a host can serve, teachers nobody sees, and means over many batches."""
+
+import pytest
+import torch
+from torch import nn
+
+from tpkd.files import InputError
+from tpkd.integrations.common import MonitorMeans, OnlineTeacher, build_batch, choose_objective, logits_of
+from tpkd.objectives import create, tpkd_loss
+from tpkd.theory import diagnose
+
+
+def test_an_objective_comes_by_name_with_settings_or_as_it_is():
+    objective = create("kd", temperature=2.0)
+    assert choose_objective(objective, host="a loop") is objective
+    assert choose_objective("kd", {"temperature": 2.0}, host="a loop") == objective
+    with pytest.raises(InputError, match="settings: expected none beside an objective that has its own, got beta"):
+        choose_objective(objective, {"beta": 1.0}, host="a loop")
+    with pytest.raises(ValueError, match="did you mean tpkd"):
+        choose_objective("tkpd", host="a loop")
+
+
+def test_what_a_host_cannot_give_is_named_with_the_host():
+    with pytest.raises(InputError, match="'dkd' needs epoch, which timm cannot give: use `tpkd train`"):
+        choose_objective("dkd", host="timm")
+    assert choose_objective("dkd", {"warmup_epochs": 0}, host="timm").name == "dkd"
+    with pytest.raises(InputError, match="teacher: expected a model or a teacher cache, because objective 'kd' asks"):
+        choose_objective("kd", host="timm", has_teacher=False)
+    assert choose_objective("ce", host="timm", has_teacher=False).name == "ce"
+
+
+def test_a_loss_of_the_whole_batch_is_refused_even_where_its_needs_are_met():
+    objective = create("dhkd")
+    with pytest.raises(InputError, match="'dhkd' needs the whole batch at once"):
+        choose_objective(objective, host="timm", gives=objective.needs)
+
+
+def test_logits_are_found_in_whatever_a_network_returns():
+    logits = torch.randn(2, 3)
+    for output in (logits, (logits, 1), [logits], {"logits": logits, "loss": None}):
+        assert logits_of(output) is logits
+    with pytest.raises(InputError, match="model: expected it to return logits, got dict with loss, hidden"):
+        logits_of({"loss": logits, "hidden": logits})
+    with pytest.raises(InputError, match="got int"):
+        logits_of(3)
+
+
+def test_a_batch_of_tokens_has_the_loss_of_its_rows():
+    student, teacher = torch.randn(2, 4, 6, 5)
+    labels = torch.randint(5, (4, 6))
+    labels[1] = -100
+    batch = build_batch(student, labels, teacher)
+    expected = tpkd_loss(student.reshape(-1, 5), teacher.reshape(-1, 5), labels.reshape(-1))
+    torch.testing.assert_close(create("tpkd").losses(batch)["loss"], expected)
+
+
+def test_a_teacher_is_no_part_of_the_module_that_holds_it():
+    student = nn.Linear(4, 3)
+    student.teacher = OnlineTeacher(nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5), nn.BatchNorm1d(3)), student=student)
+    student.train()
+    assert student.state_dict().keys() == {"weight", "bias"}
+    assert len(list(student.modules())) == 1
+    assert not any(module.training for module in student.teacher.model.modules())
+    student.teacher.model.train()
+    first, second = (student.teacher.logits(torch.ones(8, 4)) for _ in range(2))
+    assert torch.equal(first, second)
+    assert not student.teacher.model[2].running_mean.any()
+
+
+def test_a_teacher_placed_by_its_loader_stays_there():
+    class Placed(nn.Linear):
+        hf_device_map = {"": "elsewhere"}  # noqa: RUF012 (as transformers leaves it on a model)
+
+        def to(self, device):
+            raise AssertionError("moved")
+
+    teacher = OnlineTeacher(Placed(4, 3))
+    assert teacher.to(torch.device("cpu")) is teacher
+
+
+def test_means_over_batches_are_those_of_all_valid_positions_together():
+    student, teacher = 3 * torch.randn(2, 40, 5, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(40) % 5
+    means, broken, masked = MonitorMeans(), student.clone(), labels.clone()
+    broken[3, 1], teacher[17, 0], masked[20:33] = torch.nan, torch.inf, -100
+    for start, stop in ((0, 10), (10, 37), (37, 40)):
+        means.add(broken[start:stop], teacher[start:stop], masked[start:stop])
+    valid = masked != -100
+    valid[[3, 17]] = False
+    expected = diagnose(student[valid], teacher[valid], labels[valid]).summary()
+    found = means.take()
+    assert found.pop("blocked_share") == pytest.approx(expected["blocked_share"])
+    assert found == pytest.approx({name: expected["all"][name] for name in found}, rel=1e-5)
+    assert means.take() == {}
+
+
+def test_processes_are_summed_before_they_are_divided():
+    logits = torch.randn(3, 5)
+    one, other = MonitorMeans(), MonitorMeans()
+    one.add(logits, logits.flip(0), torch.tensor([0, 1, 2]))
+    other.add(logits, logits.flip(0), torch.tensor([-100, -100, -100]))
+    alone = MonitorMeans()
+    alone.add(logits, logits.flip(0), torch.tensor([0, 1, 2]))
+    sums = one._sums + other._sums
+    assert other.take(lambda _: sums) == pytest.approx(alone.take())
+
+
+def test_two_classes_and_no_valid_position_show_nothing():
+    means = MonitorMeans()
+    means.add(torch.randn(3, 2), torch.randn(3, 2), torch.tensor([0, 1, 0]))
+    means.add(torch.randn(3, 4), torch.randn(3, 4), torch.full((3,), -100))
+    assert means.take() == {}
