@@ -9,7 +9,7 @@ from formulas import render_formulas
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
-from reference import PACKAGES, commands_page, linked_index, package_page, top_page
+from reference import PACKAGES, commands_page, link_names, package_page, top_page
 from sources import DOCS, PAGES, ROOT, expand, redirect_links
 
 SOURCES = {page: file for file, page in PAGES.items() if page != "index.md"}
@@ -47,7 +47,6 @@ def _spelled_out(entry: Any) -> Any:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are written elsewhere: at the root of the repository, in docstrings, by `tpkd diagnose`."""
     pages = {page: (ROOT / file).read_text() for page, file in SOURCES.items()}
-    pages["paper.md"] = linked_index(pages["paper.md"])
     pages |= {f"reference/{package}.md": package_page(package) for package in PACKAGES}
     pages |= {"reference/tpkd.md": top_page(), "reference/commands.md": commands_page()}
     with tempfile.TemporaryDirectory() as directory:
@@ -67,7 +66,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
         above, _, below = markdown.rpartition(PRINTED)  # the last first: what is filled in is a block too
         output = printed[address][len(find_blocks(above)) - 1]
         markdown = f"{above}```text\n{output.strip()}\n```{below}"
-    return expand(redirect_links(markdown, source, address), address)
+    return link_names(expand(redirect_links(markdown, source, address), address))
 
 
 def on_page_content(html: str, **_: Any) -> str:

@@ -8,10 +8,13 @@ from pathlib import Path
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+FENCED = re.compile(r"(^ *```.*?^ *```$|^#+ [^\n]*$)", re.M | re.S)
+NAME = re.compile(r"(?<!\[)`(tpkd\.[\w.]+)(?:\(\))?`(?!\])")
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 PACKAGES = (
     *("tpkd.objectives", "tpkd.theory", "tpkd.geometry", "tpkd.parameter_space"),
-    *("tpkd.integrations", "tpkd.training", "tpkd.cache", "tpkd.data", "tpkd.models", "tpkd.config", "tpkd.records"),
+    *("tpkd.integrations.transformers", "tpkd.integrations.timm", "tpkd.integrations.lightning"),
+    *("tpkd.training", "tpkd.cache", "tpkd.data", "tpkd.models", "tpkd.config", "tpkd.records"),
 )
 
 
@@ -22,18 +25,14 @@ def source_of(module: str) -> Path:
 
 
 def public_names(module: str) -> dict[str, str]:
-    """Each public name and the module it comes from, in the order of the imports; files are read, never run.
+    """Each public name and the module it comes from, in the order of the imports; the file is read, never run.
 
-    A package without `__all__` has modules that are imported by themselves: theirs are the names.
+    A module without `__all__` is imported by itself: its public classes and functions are the names.
     """
-    path = source_of(module)
-    tree = ast.parse(path.read_text())
+    tree = ast.parse(source_of(module).read_text())
     listed = [
         node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
     ]
-    if not listed and path.name == "__init__.py":
-        inner = (f"{module}.{file.stem}" for file in sorted(path.parent.glob("[!_]*.py")))
-        return {name: home for each in inner for name, home in public_names(each).items()}
     if not listed:
         defined = [node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
         return {name: module for name in defined if not name.startswith("_")}
@@ -53,13 +52,12 @@ def summary(module: str) -> str:
 def package_page(package: str) -> str:
     """Every public name of a package, grouped by the file it comes from."""
     lines = [f"# {package}", "", summary(package)]
-    imported_from = package if "__all__" in source_of(package).read_text() else None
     group = ""
     for name, home in public_names(package).items():
         if home not in (group, package):
             group = home
             lines += ["", f"## {home} {{ #{home}-module }}", "", summary(home)]
-        lines += ["", f"::: {imported_from or home}.{name}"]
+        lines += ["", f"::: {package}.{name}"]
     return "\n".join(lines) + "\n"
 
 
@@ -72,10 +70,27 @@ def top_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def linked_index(markdown: str) -> str:
-    """PAPER.md with each function that the reference describes as a link to it."""
-    described = {f"{home}.{name}" for package in PACKAGES for name, home in public_names(package).items()}
-    return re.sub(r"`(tpkd\.[\w.]+)`", lambda m: f"[`{m[1]}`][{m[1]}]" if m[1] in described else m[0], markdown)
+def described() -> dict[str, str]:
+    """Every spelling of a public name on a page, and the entry of the reference that describes it."""
+    entries = {}
+    for package in PACKAGES:
+        for name, home in public_names(package).items():
+            entry = f"{package}.{name}"
+            entries |= {entry: entry, f"{home}.{name}": entry}
+    return entries | {f"tpkd.{name}": f"{home}.{name}" for name, home in public_names("tpkd").items()}
+
+
+def link_names(markdown: str) -> str:
+    """Lead from each public name that stands as code in a sentence or table to its entry in the reference."""
+    entries = described()
+    pieces = FENCED.split(markdown)  # every second piece is a block of code or a heading
+    return "".join(
+        piece if index % 2 else NAME.sub(lambda m: _linked(m, entries), piece) for index, piece in enumerate(pieces)
+    )
+
+
+def _linked(name: re.Match[str], entries: dict[str, str]) -> str:
+    return f"[{name[0]}][{entries[name[1]]}]" if name[1] in entries else name[0]
 
 
 def commands_page() -> str:
