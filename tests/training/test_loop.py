@@ -114,6 +114,16 @@ def test_the_directory_of_another_run_is_refused_with_the_keys_that_differ(share
         train(make_config(shared, objective="ce", seed=7), tmp_path / "run")
 
 
+def test_a_mistake_does_not_keep_the_directory_from_the_corrected_run(shared, tmp_path):
+    with pytest.raises(InputError, match="did you mean builtin:mlp"):
+        train(make_config(shared, student={"model": "builtin:mpl"}), tmp_path / "run")
+    with pytest.raises(InputError, match=r"objective: name: expected one of .*, got 'tpdk'; did you mean tpkd"):
+        train(make_config(shared, objective="tpdk", data={"name": "nowhere"}), tmp_path / "run")
+    train(make_config(shared), tmp_path / "run")
+    train(make_config(shared), tmp_path / "fresh")
+    assert_same_run(tmp_path / "run", tmp_path / "fresh")
+
+
 def test_a_directory_of_something_else_is_refused(shared, tmp_path):
     (tmp_path / "notes.txt").write_text("precious")
     with pytest.raises(InputError, match=r"expected an empty directory or a run, found notes\.txt"):

@@ -76,24 +76,30 @@ def held(directory: Path, *, main: bool) -> Iterator[None]:
 def bind(directory: Path, config: RunConfig) -> None:
     """Tie a directory to a configuration, or refuse one that is tied to another.
 
+    A run that was refused before its first step, for a misspelt model say, has left nothing but its configuration; the
+    corrected one takes its place.
+
     Raises:
         InputError: the directory holds something else; every key that differs is named.
     """
     path = directory / CONFIG_NAME
+    others = sorted(entry.name for entry in directory.iterdir() if entry.name not in (CONFIG_NAME, LOCK_NAME))
     if path.exists():
-        found = load_config(path)
-        expected, saved = (
-            dict(flat_items("", part.model_dump(mode="json", exclude=set(FREE_KEYS)))) for part in (config, found)
-        )
-        keys = [key for key in {**saved, **expected} if expected.get(key) != saved.get(key)]
-        if keys:
-            differences = (f"{key}: expected {saved.get(key)!r}, found {expected.get(key)!r}" for key in keys)
+        differences = _differences(config, load_config(path))
+        if not differences:
+            return
+        if others:
             raise InputError(f"{directory}: holds a run of another configuration: {'; '.join(differences)}")
-        return
-    foreign = sorted(entry.name for entry in directory.iterdir() if entry.name != LOCK_NAME)
-    if foreign:
-        raise InputError(f"{directory}: expected an empty directory or a run, found {foreign[0]}")
+    elif others:
+        raise InputError(f"{directory}: expected an empty directory or a run, found {others[0]}")
     write_text(path, config_yaml(config))
+
+
+def _differences(config: RunConfig, saved: RunConfig) -> list[str]:
+    """The keys whose values decide a number and are not those of the saved run."""
+    now, then = (dict(flat_items("", part.model_dump(mode="json", exclude=set(FREE_KEYS)))) for part in (config, saved))
+    keys = [key for key in {**then, **now} if now.get(key) != then.get(key)]
+    return [f"{key}: expected {then.get(key)!r}, found {now.get(key)!r}" for key in keys]
 
 
 def flat_items(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -143,6 +143,8 @@ def assemble(config: RunConfig, accelerator: Any, directory: Path) -> Run:
     """
     from accelerate.utils import set_seed
 
+    with keyed("objective"):  # a wrong name or setting is said before anything is loaded
+        create(config.objective.name, **config.objective.settings)
     device = accelerator.device
     dataset, test_dataset = materials.load_data(config, "train"), materials.load_data(config, "test")
     if dataset.class_names != test_dataset.class_names:
@@ -210,7 +212,9 @@ def build_objective(config: RunConfig, student: Classifier, teacher: FrozenModel
     if "layer_features" in objective.needs and not student_layers:
         raise ConfigError(f"student.layers: missing, and objective {chosen.name!r} compares layers")
     if "layer_features" in objective.needs and teacher is not None and not teacher.layer_sizes:
-        held = "no features of teacher.layers in it" if config.teacher and config.teacher.layers else "no teacher.layers"
+        held = (
+            "no features of teacher.layers in it" if config.teacher and config.teacher.layers else "no teacher.layers"
+        )
         raise ConfigError(f"teacher.cache: {held}, and objective {chosen.name!r} compares layers")
     if "features" in objective.needs and not student.has_linear_head:
         raise ConfigError(f"student.model: objective {chosen.name!r} needs one linear head on the features")
