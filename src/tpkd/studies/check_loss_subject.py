@@ -75,6 +75,10 @@ class Evaluation:
         """The sum of what it returned."""
         return float(self.output.double().sum())
 
+    def same_bits(self, other: "Evaluation") -> bool:
+        """Whether value and gradient are equal."""
+        return torch.equal(self.output, other.output) and torch.equal(self.gradient, other.gradient)
+
     @property
     def finite(self) -> bool:
         """Whether value and gradient are numbers."""
@@ -164,6 +168,15 @@ class Subject:
     def ordinary(self) -> Evaluation:
         """The loss on ordinary inputs in float64."""
         return self.evaluate(ordinary_scene())
+
+    @cached_property
+    def memory(self) -> str:
+        """Why the same batch gives another result again; empty where it does not."""
+        made, scene = self.loss.make(), ordinary_scene()
+        first, again, other = (self.evaluate(scene, made=made, seed=seed) for seed in (0, 0, 1))
+        if not first.same_bits(again):
+            return "remembers earlier batches: the same batch again gives another result"
+        return "" if first.same_bits(other) else "draws random numbers: the same batch gives another result"
 
     @cached_property
     def reduction(self) -> str:

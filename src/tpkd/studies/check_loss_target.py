@@ -4,6 +4,7 @@ import ast
 import importlib
 import inspect
 import json
+import os
 import pkgutil
 import re
 from collections.abc import Mapping, Sequence
@@ -177,7 +178,7 @@ def _import(name: str) -> ModuleType:
         if not (name == missing or name.startswith(f"{missing}.")):
             raise InputError(f"{name}: cannot be imported: {missing} is not installed") from error
         parent = missing.rpartition(".")[0]
-        path = importlib.import_module(parent).__path__ if parent else None
+        path = importlib.import_module(parent).__path__ if parent else [os.getcwd()]
         hint = did_you_mean(missing.rpartition(".")[2], (module.name for module in pkgutil.iter_modules(path)))
         raise InputError(f"{name}: no module named {missing} here{hint}") from error
     except Exception as error:  # whatever somebody's module does when it is imported

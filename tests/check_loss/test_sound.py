@@ -1,0 +1,100 @@
+"""Nothing is found in our own losses, nor in textbook ones whatever they choose; choices are told apart."""
+
+import inspect
+
+import pytest
+import torch
+
+import tpkd.objectives
+from check_loss import sound
+from check_loss.examination import examine, finding, outcome, run, shows_a_fault
+from tpkd.studies.check_loss import check_loss
+from tpkd.studies.check_loss_subject import INPUTS, Claims, ordinary_scene
+from tpkd.studies.check_loss_target import find_loss
+
+OTHER_INPUTS = {"dp_loss", "linear_tpkd_loss"}
+"""They take a third network's logits, or features."""
+PUBLIC = sorted(
+    name for name in tpkd.objectives.__all__ if name.endswith(("_loss", "Loss")) and name not in OTHER_INPUTS
+)
+SETTINGS = {"direction_loss": ("name=tpkd-no-ce",)}
+OBJECTIVES = sorted(name for name in vars(sound) if name.startswith("objective_"))
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_our_public_losses_have_no_fault(name):
+    record = check_loss(find_loss(f"tpkd.objectives:{name}", settings=SETTINGS.get(name, ())))
+    assert record.failures == ()
+    assert outcome(record, "nothing valid") == outcome(record, "NaN under a mask") == "pass"
+    assert outcome(record, "masked accumulation") == outcome(record, "dense shapes") == "pass"
+
+
+def test_every_public_loss_of_logits_and_labels_is_examined():
+    for name in tpkd.objectives.__all__:
+        value = getattr(tpkd.objectives, name)
+        if inspect.isfunction(value) and {"student_logits", "reduction"} <= inspect.signature(value).parameters.keys():
+            assert name in PUBLIC or name in OTHER_INPUTS, name
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_our_objectives_have_no_fault(name):
+    record = examine(f"sound.{name}")
+    assert record.failures == ()
+    assert outcome(record, "accumulation") == outcome(record, "class names") == "pass"
+
+
+def test_every_objective_of_logits_and_labels_is_examined():
+    served = {"labels", "teacher_logits", "epoch"}
+    names = {name for name in tpkd.objectives.names() if tpkd.objectives.create(name).needs <= served}
+    assert {f"objective_{name.replace('-', '_')}" for name in names} == set(OBJECTIVES)
+
+
+def test_a_prescribed_gradient_is_believed_only_from_a_loss_that_says_so():
+    ours = finding(check_loss(find_loss("tpkd:tpkd_loss")), "gradient")
+    assert ours.outcome == "note"
+    assert "not the derivative" in ours.finding
+    assert outcome(examine("faulty.gradient_off"), "gradient") == "fail"
+
+
+CHOICES = {
+    "textbook": {"reduction": "pass", "T squared": "pass", "ignored labels": "note", "teacher's term": "note"},
+    "smoothed": {"student = teacher": "note", "accumulation": "pass"},
+    "soft_cross_entropy": {"student = teacher": "note", "dense shapes": "note"},
+    "summed": {"reduction": "note", "accumulation": "pass"},
+    "one_a_sample": {"reduction": "note", "accumulation": "pass"},
+    "reverse": {"student = teacher": "pass"},
+    "logit_matching": {"constant in the logits": "note", "student = teacher": "pass"},
+    "noisy": {"repeatable": "note", "inputs": "pass"},
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_choice_is_no_failure(name):
+    record = examine(f"sound.{name}")
+    assert record.failures == ()
+    assert {check: outcome(record, check) for check in CHOICES[name]} == CHOICES[name]
+
+
+@pytest.mark.parametrize(
+    ("loss", "divergence"),
+    [("textbook", "kl"), ("reverse", "reverse-kl"), ("logit_matching", "mse-logits"), ("soft_cross_entropy", "kl")],
+)
+def test_the_teachers_term_is_recognised(loss, divergence):
+    assert finding(examine(f"sound.{loss}"), "teacher's term").finding == divergence
+    assert outcome(examine(f"sound.{loss}", (), Claims(divergence=divergence)), "teacher's term") == "pass"
+
+
+def test_the_inputs_of_a_reproduction_are_those_of_the_battery():
+    names: dict[str, torch.Tensor] = {}
+    exec(f"import torch; {INPUTS}", names)
+    first, second = ordinary_scene(), ordinary_scene(teacher=1)
+    pairs = {"s": first.student, "t": first.teacher, "u": second.teacher, "y": first.labels}
+    assert all(torch.equal(names[name], tensor) for name, tensor in pairs.items())
+
+
+def test_a_reproduction_can_show_that_nothing_is_wrong():
+    """The judge of the reproductions tells both answers apart."""
+    assert shows_a_fault("found 0.5 expected 1.0")
+    assert shows_a_fault("found nan 0.0 expected finite numbers")
+    assert not shows_a_fault("found 0.99999 expected 1.0")
+    assert not shows_a_fault(run('python -c \'print("found",3.0,1.0,"expected","finite numbers")\''))
