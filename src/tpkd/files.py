@@ -1,6 +1,7 @@
 """Files in and out: arrays read in blocks of rows, results published by rename, hashes; never a pickle."""
 
 import difflib
+import errno
 import hashlib
 import os
 import zipfile
@@ -113,6 +114,8 @@ def reading(path: str | Path) -> Iterator[None]:
         yield
     except InputError:
         raise
+    except FileNotFoundError as error:  # safetensors raises it without a number, the path in its words
+        raise InputError(f"{path}: cannot be read: {os.strerror(errno.ENOENT)}") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, SafetensorError) as error:

@@ -109,6 +109,16 @@ def test_a_mistake_is_one_line_with_the_key_and_what_is_allowed(file, override, 
         assert message.startswith(f"{file}: ")
 
 
+def test_a_run_that_is_cut_short_keeps_the_snapshots_it_reaches(file):
+    file.write_text(MINIMAL + "snapshots: [2, 4, 5]\nmethods: {ce: {snapshots: [1, 3]}, kd: {epochs: 3}}\n")
+    assert load_config(file, ["epochs=4", "objective=dkd"]).snapshots == (2, 4)
+    assert load_config(file, ["epochs=2", "objective=ce"]).snapshots == (1,)
+    assert load_config(file, ["epochs=1", "objective=dkd"]).snapshots == ()
+    assert "snapshots: expected epochs up to 3, found 4" in refused(file, ["epochs=3", "snapshots=[4]"])
+    # Without an override the file speaks for itself, and contradicts itself.
+    assert "snapshots: expected epochs up to 3, found 4" in refused(file, ["objective=kd"])
+
+
 def test_a_missing_key_is_named(file):
     file.write_text(MINIMAL.replace("epochs: 5", ""))
     assert refused(file) == f"{file}: epochs: missing"

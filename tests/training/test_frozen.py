@@ -69,7 +69,7 @@ def test_a_cached_teacher_answers_as_the_teacher_does(directory):
         (["views.seed=1"], r"preprocessing\.seed: expected 1, found 0"),
         (["teacher.cache_dtype=float32"], "dtype: expected 'float32', found 'float16'"),
         (["teacher.layers=[1]"], "layer_1"),
-        (["teacher.cache=NOWHERE"], "expected a teacher cache"),
+        (["teacher.cache=NOWHERE"], "expected a cache, found no manifest"),
     ],
 )
 def test_a_cache_of_something_else_is_refused_by_name(directory, overrides, message):
@@ -128,7 +128,7 @@ def test_a_cache_that_misses_a_row_is_refused_before_the_first_step(tmp_path):
     with pytest.raises(InputError, match=r"num_views: expected 8, found 4"):
         assemble(wanted, start_accelerator(wanted), tmp_path)
     shutil.rmtree(config.teacher.cache)
-    with pytest.raises(InputError, match="found no manifest"):
+    with pytest.raises(InputError, match=r"teacher\.cache: .*found no manifest\.json; `tpkd cache build` writes it"):
         assemble(config, start_accelerator(config), tmp_path)
 
 
@@ -230,5 +230,7 @@ def test_a_cache_without_features_of_layers_serves_every_objective_that_asks_for
     assert losses[0] == losses[1]
     settings = {"name": "dto-kd", "settings": {"layer_features": "own-objective"}}
     asking = make_config(tmp_path, teacher={"cache": slim.teacher.cache, "layers": [2]}, objective=settings)
-    with pytest.raises(InputError, match=r"teacher\.cache: no features of teacher\.layers in it, and objective 'dto-kd'"):
+    with pytest.raises(
+        InputError, match=r"teacher\.cache: no features of teacher\.layers in it, and objective 'dto-kd'"
+    ):
         assemble(asking, start_accelerator(asking), tmp_path)

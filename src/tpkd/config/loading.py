@@ -97,11 +97,15 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
 
 
 def resolve_config(data: dict[str, Any], overrides: Sequence[str] = (), *, source: str = "config") -> RunConfig:
-    """A configuration from plain data; `source` is how errors call it."""
+    """A configuration from plain data; `source` is how errors call it.
+
+    An override of `epochs` that ends the run early leaves out the snapshots it does not reach.
+    """
     pairs = [_split_override(override) for override in overrides]
     plain = copy.deepcopy(data)
     for key, value in pairs:
         _set(plain, key, value)
+    _leave_out_late_snapshots(plain, pairs)
     config = _validate(plain, source)
     chosen = config.methods.get(config.objective.name)
     if not chosen:
@@ -111,7 +115,14 @@ def resolve_config(data: dict[str, Any], overrides: Sequence[str] = (), *, sourc
     again = [(key, value) for key, value in pairs if key != "objective" or isinstance(value, dict)]
     for key, value in (*chosen.items(), *again):
         _set(plain, key, value)
+    _leave_out_late_snapshots(plain, pairs)
     return _validate(plain, f"{source}: methods.{config.objective.name}")
+
+
+def _leave_out_late_snapshots(data: dict[str, Any], overrides: Sequence[tuple[str, Any]]) -> None:
+    keys, epochs, snapshots = [key for key, _ in overrides], data.get("epochs"), data.get("snapshots")
+    if "epochs" in keys and "snapshots" not in keys and isinstance(epochs, int) and isinstance(snapshots, list):
+        data["snapshots"] = [epoch for epoch in snapshots if not isinstance(epoch, int) or epoch <= epochs]
 
 
 def _parse(source: str, text: str) -> Any:

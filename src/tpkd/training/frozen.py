@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from tpkd.cache import CacheRecipe, TeacherCache, open_cache
+from tpkd.cache.manifest import MANIFEST_NAME
 from tpkd.config import ConfigError, RunConfig, expand_data, keyed
 from tpkd.data import ClassMap, Dataset, ModelInputs, Preparation
+from tpkd.files import InputError
 from tpkd.models import Classifier, weights_fingerprint
 from tpkd.training import materials
 
@@ -96,7 +98,7 @@ def open_teacher(
         model = materials.build_teacher(config, dataset).to(device)
         return OnlineModel(model, teacher.layers, materials.class_map(config, dataset))
     with keyed("teacher.cache"):
-        directory = Path(expand_data(teacher.cache))
+        directory = _built(teacher.cache, "tpkd cache build")
         if teacher.model is None:
             expected = _unnamed_recipe(config, dataset, open_cache(directory, check=False).recipe)
         else:
@@ -128,8 +130,16 @@ def open_initial(
         return OnlineModel(student.to(device), (), None)
     with keyed("initial.cache"):
         expected = materials.initial_recipe(config, dataset, student)
-        cache = _open_whole(Path(expand_data(config.initial.cache)), expected, dataset, preparation)
+        directory = _built(config.initial.cache, "tpkd cache build --network initial")
+        cache = _open_whole(directory, expected, dataset, preparation)
         return CachedModel(cache, (), device)
+
+
+def _built(place: str, command: str) -> Path:
+    directory = Path(expand_data(place))
+    if not (directory / MANIFEST_NAME).exists():
+        raise InputError(f"{directory}: expected a cache, found no {MANIFEST_NAME}; `{command}` writes it")
+    return directory
 
 
 def _open_whole(directory: Path, expected: CacheRecipe, dataset: Dataset, preparation: Preparation) -> TeacherCache:
