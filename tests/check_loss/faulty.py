@@ -1,6 +1,6 @@
 """Faults of public implementations and of their users' reports, re-typed to their essence; `sound` has each one mended.
 
-Each is named after its fault. Those of FIELD's finding 3 name the project.
+Each is named after its fault; the docstring names the project.
 """
 
 import torch

@@ -9,7 +9,7 @@ from tpkd.studies.check_loss_subject import Claims, Subject
 from tpkd.studies.check_loss_target import find_loss
 
 FAULTS = (
-    # FIELD, finding 3
+    # of public implementations
     ("ReductionIgnored", "reduction argument", (), Claims()),
     ("arguments_swapped", "student = teacher", (), Claims()),
     ("log_targets", "finite", (), Claims()),
@@ -20,7 +20,7 @@ FAULTS = (
     ("ConstantWhenAllIgnored", "nothing valid", (), Claims()),
     ("alpha_decides", "T squared", ("alpha=0",), Claims()),
     ("MeanOverClasses", "number of classes", (), Claims()),
-    # its themes
+    # of their users' reports
     ("mask_forgotten", "ignored labels", (), Claims()),
     ("nan_when_all_ignored", "nothing valid", (), Claims()),
     ("count_forgotten", "masked accumulation", (), Claims()),
@@ -69,7 +69,7 @@ def test_nothing_more_is_examined_after_a_loss_that_is_not_finite():
     ("dtype", "temperature", "lead"), [(torch.float32, 1.0, 94), (torch.float16, 1.0, 16), (torch.float16, 4.0, 52)]
 )
 def test_the_lead_at_which_a_log_of_softmax_stops_being_finite(dtype, temperature, lead):
-    """With 100 classes and an undecided teacher: the leads measured by FIELD for a student certain of the label."""
+    """With 100 classes and an undecided teacher: the leads of mdistiller's DKD for a student certain of the label."""
     settings = ("alpha=1.0", "beta=1.0", f"temperature={temperature}")
     subject = Subject(find_loss("check_loss.faulty:log_of_softmax", settings=settings))
     finite = [subject.evaluate(Extreme({0: 1}, {}, at).scene(dtype)).finite for at in (lead - 1, lead)]

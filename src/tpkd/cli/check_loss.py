@@ -20,70 +20,82 @@ from tpkd.studies.diagnose import check_outputs, write_text
 _CALL, _CLAIMS = "How to call it", "What you say about it: a claim is checked"
 
 
+_Arguments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--argument",
+        metavar="ROLE=NAME",
+        rich_help_panel=_CALL,
+        help="Which argument is the student, teacher, labels, temperature, reduction, ignore_index or num_items, "
+        "where its name does not tell; the name `none` leaves a role out.",
+    ),
+]
+_Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", rich_help_panel=_CALL, help="Any other argument."),
+]
+_Student = Annotated[
+    str, typer.Option(metavar="FORM", rich_help_panel=_CALL, help=f"What it takes: {', '.join(FORMS)}.")
+]
+_Teacher = Annotated[
+    str, typer.Option(metavar="FORM", rich_help_panel=_CALL, help="The same; probabilities come softened by T.")
+]
+_Output = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KEY",
+        rich_help_panel=_CALL,
+        help="The loss in what it returns: a key (loss), an index (0) or an attribute (.loss).",
+    ),
+]
+_Reduction = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        rich_help_panel=_CLAIMS,
+        help="mean, sum or none over samples, or elements: a mean over classes too.",
+    ),
+]
+_TSquared = Annotated[
+    bool, typer.Option(rich_help_panel=_CLAIMS, help="Whether the loss itself multiplies by the temperature squared.")
+]
+_IgnoreIndex = Annotated[
+    int | None,
+    typer.Option(
+        metavar="LABEL",
+        rich_help_panel=_CLAIMS,
+        help="The label that leaves a position out; not given, what its signature says.",
+    ),
+]
+_Divergence = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", rich_help_panel=_CLAIMS, help=f"What its teacher's term is: {', '.join(DIVERGENCES)}."
+    ),
+]
+_Dense = Annotated[bool, typer.Option("--dense", rich_help_panel=_CLAIMS, help="It is for several positions a sample.")]
+_Batchwise = Annotated[
+    bool, typer.Option("--batchwise", rich_help_panel=_CLAIMS, help="It is no sum over samples, by design.")
+]
+_Prescribed = Annotated[
+    bool, typer.Option("--prescribed", rich_help_panel=_CLAIMS, help="Its gradient is no derivative, by design.")
+]
+
+
 def check_loss(
     loss: Annotated[str, typer.Argument(help="package.module:function, a class to instantiate, or an instance.")],
-    argument: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ROLE=NAME",
-            rich_help_panel=_CALL,
-            help="Which argument is the student, teacher, labels, temperature, reduction, ignore_index or num_items, "
-            "where its name does not tell; the name `none` leaves a role out.",
-        ),
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", rich_help_panel=_CALL, help="Any other argument."),
-    ] = None,
-    student: Annotated[
-        str, typer.Option(metavar="FORM", rich_help_panel=_CALL, help=f"What it takes: {', '.join(FORMS)}.")
-    ] = FORMS[0],
-    teacher: Annotated[
-        str, typer.Option(metavar="FORM", rich_help_panel=_CALL, help="The same; probabilities come softened by T.")
-    ] = FORMS[0],
-    output: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KEY",
-            rich_help_panel=_CALL,
-            help="The loss in what it returns: a key (loss), an index (0) or an attribute (.loss).",
-        ),
-    ] = None,
-    reduction: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            rich_help_panel=_CLAIMS,
-            help="mean, sum or none over samples, or elements: a mean over classes too.",
-        ),
-    ] = None,
-    t_squared: Annotated[
-        bool,
-        typer.Option(rich_help_panel=_CLAIMS, help="Whether the loss itself multiplies by the temperature squared."),
-    ] = True,
-    ignore_index: Annotated[
-        int | None,
-        typer.Option(
-            metavar="LABEL",
-            rich_help_panel=_CLAIMS,
-            help="The label that leaves a position out; not given, what its signature says.",
-        ),
-    ] = None,
-    divergence: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", rich_help_panel=_CLAIMS, help=f"What its teacher's term is: {', '.join(DIVERGENCES)}."
-        ),
-    ] = None,
-    dense: Annotated[
-        bool, typer.Option("--dense", rich_help_panel=_CLAIMS, help="It is for several positions a sample.")
-    ] = False,
-    batchwise: Annotated[
-        bool, typer.Option("--batchwise", rich_help_panel=_CLAIMS, help="It is no sum over samples, by design.")
-    ] = False,
-    prescribed: Annotated[
-        bool, typer.Option("--prescribed", rich_help_panel=_CLAIMS, help="Its gradient is no derivative, by design.")
-    ] = False,
+    arguments: _Arguments = None,
+    settings: _Settings = None,
+    student: _Student = FORMS[0],
+    teacher: _Teacher = FORMS[0],
+    output: _Output = None,
+    reduction: _Reduction = None,
+    t_squared: _TSquared = True,
+    ignore_index: _IgnoreIndex = None,
+    divergence: _Divergence = None,
+    dense: _Dense = False,
+    batchwise: _Batchwise = False,
+    prescribed: _Prescribed = False,
     json: Annotated[Path | None, typer.Option(help="Write every finding here.")] = None,
 ) -> None:
     """Is this distillation loss what it should be? Anybody's, found by name.
@@ -124,8 +136,8 @@ def check_loss(
     sys.path.insert(0, os.getcwd())  # as `python -c` does, so that a reproduction finds what we found
     found = find_loss(
         loss,
-        arguments=argument or (),
-        settings=set_ or (),
+        arguments=arguments or (),
+        settings=settings or (),
         output=output,
         forms={"student": student, "teacher": teacher},
     )
