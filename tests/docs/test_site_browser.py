@@ -37,6 +37,7 @@ def page(request, browser, site):
     """A page at one size; `problems` collects what it says, throws, fails to find, or asks of anything but the site."""
     width, height = SIZES[request.param]
     context = browser.new_context(viewport={"width": width, "height": height})
+    context.set_default_timeout(180_000)  # patience with a busy machine; nothing here is about speed
     page = context.new_page()
     page.problems = []
     home = site.as_uri()
