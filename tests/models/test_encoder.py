@@ -143,7 +143,7 @@ def test_dropout_of_a_folder_can_be_set_everywhere(folder):
         ("classifier", {"num_classes": 6}, "expected a head of 6 classes, found 5; say head: random"),
         ("classifier", {"options": {"pooling": "mean"}}, "not a linear layer on the mean output; say head: random"),
         ("distilbert", {}, "has no weights of a pooler; say pooling: mean"),
-        ("nowhere", {}, "cannot be loaded: "),
+        ("nowhere", {}, "cannot be read: No such file or directory"),
     ],
 )
 def test_folders_that_do_not_fit_are_refused_in_one_line(folder, name, settings, message):

@@ -97,7 +97,7 @@ def test_a_model_is_a_pure_function_of_its_seed():
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("no_such_net", {}, "timm:no_such_net: timm .* has no model of this name"),
+        ("pit_b_242", {}, r"timm:pit_b_242: timm .* has no model of this name; did you mean pit_b_224\?"),
         ("pit_ti_distilled_224", {}, "expected a classifier that is one linear layer, found tuple"),
         ("pit_ti_224", {"options": {"checkpoint_path": "x"}}, "checkpoint_path: unknown option, expected pretrained"),
     ],

@@ -154,6 +154,8 @@ def loading(source: str) -> Iterator[None]:
     from safetensors import SafetensorError
     from transformers.utils import logging
 
+    if source.startswith((".", "/", "~")) and not Path(source).exists():
+        raise InputError(f"hf:{source}: cannot be read: No such file or directory")  # it would be taken for a hub id
     verbosity, progress = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tpkd.files import InputError, extra
+from tpkd.files import InputError, did_you_mean, extra
 from tpkd.models.classifier import Classifier, Inputs, ModelOutput, parameter_names, tensor_inputs
 from tpkd.models.options import TimmOptions
 
@@ -78,7 +78,8 @@ def build_timm(name: str, num_classes: int, options: TimmOptions) -> TimmClassif
     with extra("vision"):
         import timm
     if not timm.is_model(name):
-        raise InputError(f"timm:{name}: timm {timm.__version__} has no model of this name")
+        hint = did_you_mean(name, timm.list_models())
+        raise InputError(f"timm:{name}: timm {timm.__version__} has no model of this name{hint}")
     settings = {"drop_rate": options.drop_rate, "drop_path_rate": options.drop_path_rate}
     network = timm.create_model(
         name,
