@@ -95,6 +95,8 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
         True
     """
 
+    label_names: list[str]  # the Trainer's own
+
     def __init__(
         self,
         *args: Any,

@@ -33,7 +33,8 @@ def entries(trainer):
 
 def test_killed_and_continued_it_ends_where_it_would_have_ended(tmp_path):
     command = [sys.executable, str(Path(__file__).with_name("crash.py")), str(tmp_path / "killed")]
-    assert subprocess.run(command, capture_output=True).returncode == -signal.SIGKILL
+    killed = subprocess.run(command, capture_output=True, text=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr[-3000:]
     assert [each.name for each in (tmp_path / "killed").iterdir()] == ["checkpoint-4"]
     continued = run(tmp_path / "killed")
     continued.train(resume_from_checkpoint=True)
