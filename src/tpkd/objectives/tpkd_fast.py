@@ -153,7 +153,7 @@ def values_and_direction(
     values = student.new_empty((num_rows, 1), dtype=dtype)
     direction = None
     if wants_gradient:
-        direction = student if overwrite else torch.empty_like(student)
+        direction = student if overwrite else torch.empty_like(student, memory_format=torch.contiguous_format)
     # The gradient is itself working memory where it has the dtype to compute in.
     in_place = direction is not None and direction.dtype == dtype
     row_bytes = dtype.itemsize * ((2.05 if in_place else 3.05) * num_classes + _ROW_NUMBERS)
@@ -162,14 +162,18 @@ def values_and_direction(
         rows = min(rows, -(-2 * num_rows // 3))  # three buffers of twice the width would be more than KD holds
     # Nothing here is recorded; saying so spares every operation its bookkeeping.
     with torch.inference_mode():
-        scratch = student.new_empty((2 if in_place else 3, rows, num_classes), dtype=dtype)
+        # Student and teacher of a row stand side by side: threads share out rows, and whoever has a row in one
+        # operation finds it in its own cache in the next.
+        scratch = student.new_empty((rows, 2, num_classes), dtype=dtype)
+        spare = None if in_place else student.new_empty((rows, num_classes), dtype=dtype)
         if rows == num_rows:
-            _block(student, teacher, labels, scratch, values, direction, beta, weight)
+            _block(student, teacher, labels, scratch, spare, values, direction, beta, weight)
         else:
             for start in range(0, num_rows, rows):
                 block = slice(start, min(start + rows, num_rows))
-                memory, part = scratch[:, : block.stop - start], None if direction is None else direction[block]
-                _block(student[block], teacher[block], labels[block], memory, values[block], part, beta, weight)
+                memory, free = scratch[: block.stop - start], None if spare is None else spare[: block.stop - start]
+                part = None if direction is None else direction[block]
+                _block(student[block], teacher[block], labels[block], memory, free, values[block], part, beta, weight)
         if valid is not None:
             ignored = ~valid.unsqueeze(-1)
             values.masked_fill_(ignored, 0.0)
@@ -183,6 +187,7 @@ def _block(
     teacher: Tensor,
     labels: Tensor,
     memory: Tensor,
+    spare: Tensor | None,
     values: Tensor,
     target: Tensor | None,
     beta: float,
@@ -190,43 +195,42 @@ def _block(
 ) -> None:
     """Write the losses of some rows into `values` and their weighted direction into `target`.
 
-    `memory` has room for student, teacher and, where `target` cannot serve, one more; `target` may be `student` itself.
+    `memory` has room for student and teacher, and `spare`, or `target` where there is none, for one more; `target` may
+    be `student` itself.
     """
+    spare = target if spare is None else spare
+    assert spare is not None
     y = labels.unsqueeze(-1)
     label_logit = student.gather(-1, y)
-    r, q, *more = memory.unbind()
-    logits, spare = (memory[:2], more[0]) if more else (memory, target)
-    assert spare is not None
+    r, q = memory.unbind(1)
     r.copy_(student)
     q.copy_(teacher)
     # The label gets the lowest finite number: its exponential is exactly 0, and the log-ratio below stays finite.
-    logits.scatter_(-1, y.expand(2, -1, -1), torch.finfo(logits.dtype).min)
-    largest = logits.amax(-1, keepdim=True)
-    logits.sub_(largest)
+    memory.scatter_(-1, y.unsqueeze(-1).expand(-1, 2, -1), torch.finfo(memory.dtype).min)
+    largest = memory.amax(-1, keepdim=True)
+    memory.sub_(largest)
     log_ratio = torch.sub(q, r, out=spare)
     # 2^x is half the price of e^x, and of the largest entries it keeps every digit.
-    sums = logits.mul_(_LOG2_E).exp2_().sum(-1, keepdim=True)
-    logits.div_(sums)
-    log2_sum_r, log2_sum_q = sums.log2_().unbind()
+    sums = memory.mul_(_LOG2_E).exp2_().sum(-1, keepdim=True)
+    memory.div_(sums)
+    log2_r, log2_q = sums.log2_().unbind(1)
     # log(1 - rho) - log rho, from differences to the largest other logit: exact under any common shift.
-    lag = torch.sub(largest[0], label_logit).add_(log2_sum_r, alpha=_LN_2)
+    lag = torch.sub(largest[:, 0], label_logit).add_(log2_r, alpha=_LN_2)
     # Equal logits have equal sums, and nothing left to learn: exactly 0.
-    log2_ratio = torch.sub(log2_sum_r, log2_sum_q)
+    log2_ratio = torch.sub(log2_r, log2_q)
     conditional = log_ratio.mul_(q).sum(-1, keepdim=True).add_(log2_ratio, alpha=_LN_2).clamp_min_(0.0)
     # The default threshold of softplus costs 2e-9; at 40 its linear branch is exact in float64.
     torch.add(softplus(lag, threshold=40.0), conditional, alpha=beta, out=values)
     if target is None:
         return
-    u = torch.sub(r, q, out=q)
-    zeta = _safe_threshold(u, spare)
+    u = torch.sub(r, q, out=spare)
+    zeta = _safe_threshold(u, q)
     residual = lag.sigmoid_().mul_(weight)
     r.mul_(residual)
     torch.maximum(u, zeta, out=u)
-    label_entry = zeta.mul(beta * weight).sub_(residual)
-    if target.dtype == r.dtype:
-        torch.add(r, u, alpha=beta * weight, out=target).scatter_(-1, y, label_entry)
-    else:
-        target.copy_(r.add_(u, alpha=beta * weight).scatter_(-1, y, label_entry))
+    v = torch.add(r, u, alpha=beta * weight, out=u).scatter_(-1, y, zeta.mul(beta * weight).sub_(residual))
+    if v is not target:
+        target.copy_(v)
 
 
 def _safe_threshold(u: Float[Tensor, "rows K"], spare: Float[Tensor, "rows K"]) -> Float[Tensor, "rows 1"]:
@@ -235,11 +239,12 @@ def _safe_threshold(u: Float[Tensor, "rows K"], spare: Float[Tensor, "rows K"]) 
         return _traced_threshold(u)
     if u.shape[-1] <= _SORTED:
         return _least_bound(spare.copy_(u))
-    num_groups = u.shape[-1] // _GROUP
-    minima = u[:, : num_groups * _GROUP].view(len(u), num_groups, _GROUP).amin(-1)
+    num_rows, num_classes = u.shape
+    num_groups = num_classes // _GROUP
+    minima = u[:, : num_groups * _GROUP].view(num_rows, num_groups, _GROUP).amin(-1)
     entries = u.numpy()
     active = np.flatnonzero(entries < _least_bound(minima).numpy())
-    return _descend(entries.reshape(-1)[active], active // u.shape[-1], len(u)).to(u.dtype)
+    return torch.from_numpy(_descend(entries.reshape(-1)[active], active // num_classes, num_rows))
 
 
 def _least_bound(values: Float[Tensor, "rows M"]) -> Float[Tensor, "rows 1"]:
@@ -253,14 +258,14 @@ def _counts(number: int, dtype: torch.dtype) -> Tensor:
     return torch.arange(2, number + 2, dtype=dtype)
 
 
-def _descend(values: NDArray[Any], rows: NDArray[np.intp], num_rows: int) -> Float[Tensor, "rows 1"]:
+def _descend(values: NDArray[Any], rows: NDArray[np.intp], num_rows: int) -> NDArray[Any]:
     """Newton's steps from a superset of the active entries, each with its row, until none of them drops out."""
     while True:
         sums = np.bincount(rows, weights=values, minlength=num_rows)
         zeta = sums / (np.bincount(rows, minlength=num_rows) + 1)
         active = values < zeta[rows]
         if active.all():
-            return torch.from_numpy(zeta).unsqueeze(-1)
+            return zeta.astype(values.dtype)[:, np.newaxis]
         values, rows = values[active], rows[active]
 
 
