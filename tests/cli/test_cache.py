@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 import yaml
@@ -23,6 +24,7 @@ def test_build_says_bytes_first_and_what_it_built_last(tpkd, config, tmp_path):
     code, out, err = tpkd("cache", "build", config)
     assert code == 0
     assert err.startswith("building 1200 rows, 0.1 MB, 0 rows written already\n")
+    assert re.search(r"already\nabout \d+\.\d minutes at the speed of the first rows\n", err)
     assert "1200 of 1200 rows, 0.0 minutes left" in err
     assert "1200 of 1200 (150 samples × 8 views)" in out
     assert "10 classes, float16" in out

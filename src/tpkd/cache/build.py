@@ -98,7 +98,9 @@ def _resume(directory: Path, rows: CacheRows, recipe: CacheRecipe) -> Manifest |
     if not differences and fresh.fingerprint != manifest.fingerprint:
         differences = [f"rows: expected keys {_summary(fresh)}, found {_summary(manifest)}"]
     if differences:
-        raise InputError(f"{directory}: holds another cache: {'; '.join(differences)}")
+        raise InputError(
+            f"{directory}: holds another cache: {'; '.join(differences)}; take another directory, or remove this one"
+        )
     return manifest
 
 

@@ -114,24 +114,27 @@ def _print(found: CacheInfo) -> None:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[BuildProgress], None]]:
-    """Bytes first, then a bar on a terminal and a line a tenth in a log."""
+    """Bytes first, minutes after the first rows, then a bar on a terminal and a line a tenth in a log."""
     console = Console(stderr=True)
     bar = Progress(
         TextColumn("rows"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console, transient=True
     )
     task = bar.add_task("rows", total=None)
-    tenth = -1
+    tenth, timed = -1, False
 
     def advance(progress: BuildProgress) -> None:
-        nonlocal tenth
+        nonlocal tenth, timed
         bar.update(task, total=progress.rows_total, completed=progress.rows_done)
         now = 10 * progress.rows_done // progress.rows_total
+        minutes = None if progress.seconds_left is None else f"{progress.seconds_left / 60:.1f} minutes"
         if tenth < 0:
             size = f"{progress.rows_total} rows, {progress.bytes_total / 1e6:.1f} MB"
             console.print(f"building {size}, {progress.rows_done} rows written already", highlight=False)
+        elif minutes is not None and not timed:
+            console.print(f"about {minutes} at the speed of the first rows", highlight=False)
+            timed = True
         elif now > tenth and not console.is_terminal:
-            left = "" if progress.seconds_left is None else f", {progress.seconds_left / 60:.1f} minutes left"
-            console.print(f"{progress.rows_done} of {progress.rows_total} rows{left}", highlight=False)
+            console.print(f"{progress.rows_done} of {progress.rows_total} rows, {minutes} left", highlight=False)
         tenth = max(now, 0)
 
     if console.is_terminal:

@@ -58,11 +58,12 @@ def comparison_table(record: "ComparisonRecord") -> Table:
         table.add_column(heading, justify="left" if heading == "objective" else "right", no_wrap=True)
     for method in record.methods:
         versus = next((pair for pair in method.versus if pair.reference == "kd"), None)
+        spread = method.standard_deviation  # one seed has none
         interval = "" if versus is None or versus.low is None else f"{points(versus.low)} to {points(versus.high)}"
         table.add_row(
             method.objective,
             f"{len(method.seeds)} of {len(record.seeds)}",
-            f"{percent(method.mean)} ± {percent(method.standard_deviation)}",
+            percent(method.mean) + ("" if spread is None else f" ± {percent(spread)}"),
             "" if versus is None else points(versus.mean),
             interval,
         )

@@ -22,7 +22,7 @@ _LINE_EVERY = 0.1
 def train(
     config: Annotated[Path, typer.Argument(help="A YAML file; see configs/.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, dotted keys.", show_default=False)] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Refuse to start from nothing.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue, and refuse to start from nothing.")] = False,
 ) -> None:
     """Train a student; the same command again continues where it ended, bit for bit.
 
