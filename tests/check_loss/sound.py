@@ -155,16 +155,8 @@ def reverse(student, teacher):
     return imitation(teacher, student).mean()
 
 
-def from_probabilities(student_log_probs, teacher_probs):
-    return -(teacher_probs * student_log_probs).sum(1).mean()
-
-
 def logit_matching(z_s, z_t):
     return (z_s - z_t).square().sum(1).mean()
-
-
-def in_a_dict(student_logits, teacher_logits, labels):
-    return {"loss": textbook(student_logits, teacher_logits, labels), "output": student_logits}
 
 
 def relational(student_logits, teacher_logits):
@@ -178,6 +170,18 @@ def relational(student_logits, teacher_logits):
 
 def noisy(student_logits, teacher_logits):
     return imitation(student_logits, teacher_logits + 0.1 * torch.randn(teacher_logits.shape)).mean()
+
+
+class Remembering(nn.Module):
+    """Weighs the batch by how many came before it."""
+
+    def __init__(self):
+        super().__init__()
+        self.batches = 0
+
+    def forward(self, student_logits, teacher_logits):
+        self.batches += 1
+        return self.batches * imitation(student_logits, teacher_logits).mean()
 
 
 # Our objectives as functions, for those whose needs a function of three tensors can serve.

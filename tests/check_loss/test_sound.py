@@ -65,6 +65,7 @@ CHOICES = {
     "reverse": {"student = teacher": "pass"},
     "logit_matching": {"constant in the logits": "note", "student = teacher": "pass"},
     "noisy": {"repeatable": "note", "inputs": "pass"},
+    "Remembering": {"repeatable": "note", "certainty in float32": "pass"},
 }
 
 

@@ -96,11 +96,10 @@ def test_probabilities_are_softened_by_the_temperature_of_the_call(module):
         "def loss(log_probs_s, probs_t, temperature=2.0):\n"
         "  return -temperature**2 * (probs_t * log_probs_s).sum(1).mean()"
     )
-    forms = {"student": "log-probabilities", "teacher": "probabilities"}
-    arguments = ["student=log_probs_s"]
-    record = check_loss(find_loss("somebody:loss", arguments=arguments, forms=forms))
+    record = check_loss(find_loss("somebody:loss"))
     assert record.failures == ()
-    assert "(s/2.0).log_softmax(1)" in record.call
+    assert "loss(log_probs_s=(s/2.0).log_softmax(1), probs_t=(t/2.0).softmax(1))" in record.call
+    assert check_loss(find_loss("somebody:loss", forms={"teacher": "logits"})).failures
 
 
 @pytest.mark.parametrize(

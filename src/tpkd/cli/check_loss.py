@@ -34,11 +34,13 @@ _Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", rich_help_panel=_CALL, help="Any other argument."),
 ]
-_Student = Annotated[
-    str, typer.Option(metavar="FORM", rich_help_panel=_CALL, help=f"What it takes: {', '.join(FORMS)}.")
-]
-_Teacher = Annotated[
-    str, typer.Option(metavar="FORM", rich_help_panel=_CALL, help="The same; probabilities come softened by T.")
+_Form = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FORM",
+        rich_help_panel=_CALL,
+        help=f"What it takes: {', '.join(FORMS)} (softened by T); not given, what the name says.",
+    ),
 ]
 _Output = Annotated[
     str | None,
@@ -86,8 +88,8 @@ def check_loss(
     loss: Annotated[str, typer.Argument(help="package.module:function, a class to instantiate, or an instance.")],
     arguments: _Arguments = None,
     settings: _Settings = None,
-    student: _Student = FORMS[0],
-    teacher: _Teacher = FORMS[0],
+    student: _Form = None,
+    teacher: _Form = None,
     output: _Output = None,
     reduction: _Reduction = None,
     t_squared: _TSquared = True,
@@ -139,7 +141,7 @@ def check_loss(
         arguments=arguments or (),
         settings=settings or (),
         output=output,
-        forms={"student": student, "teacher": teacher},
+        forms={role: form for role, form in (("student", student), ("teacher", teacher)) if form is not None},
     )
     record = examine(found, Claims(reduction, t_squared, ignore_index, divergence, dense, batchwise, prescribed))
     for path in outputs:

@@ -130,7 +130,7 @@ def check_masked_accumulation(subject: Subject) -> LossFinding:
         ways.append((f"given the count by {subject.loss.names['num_items']}", {}, {"num_items": count}))
     if subject.loss.has("reduction"):
         ways.append(("as sums", {"reduction": "sum"}, {"reduction": "sum"}))
-    ways.append(("each divided by its own count", {}, {}))
+    ways.append(("as they are", {}, {}))
     for how, of_whole, of_parts in ways:
         try:
             whole = subject.evaluate(scene, **of_whole)

@@ -120,8 +120,8 @@ def check_number_of_classes(subject: Subject) -> LossFinding:
     )
     return failed(
         name,
-        "the teacher's term is divided by the number of classes (torch's kl_div 'mean' is no mean over samples; "
-        "'batchmean' is)",
+        "the teacher's term is divided by the number of classes: torch's 'mean' of kl_div and mse_loss is over "
+        "elements (or say --reduction elements)",
         command,
     )
 

@@ -22,8 +22,10 @@ FORMS = ("logits", "log-probabilities", "probabilities")
 TEMPERATURE = 4.0
 """For a loss whose temperature has no default."""
 
-_LOGITS = {"logits", "logit", "preds", "pred", "out", "output", "outputs", "scores", "probs", "z", "y", "x", "p"}
-_LONE_STUDENT = _LOGITS - {"y", "p"} | {"input", "inputs", "predictions", "y_pred"}
+_PROBABILITIES = {"probs", "prob", "probabilities", "logprobs", "logprob"}
+_LOGITS = {"logits", "logit", "preds", "pred", "out", "output", "outputs", "scores", "z", "y", "x", "p"}
+_LOGITS |= _PROBABILITIES | {"log"}
+_LONE_STUDENT = _LOGITS - {"y", "p", "log"} | {"input", "inputs", "predictions", "y_pred"}
 _LABELS = {"labels", "label", "target", "targets", "y", "gt", "gt_label", "gt_labels", "ground_truth", "y_true"}
 _AMBIGUOUS = {"target", "targets"}
 _OTHER_THINGS = {"weight", "weights", "temperature", "temp", "tau", "mask", "bias", "hidden", "feature", "features"}
@@ -122,7 +124,7 @@ def find_loss(
         arguments: `role=name` for what the names do not tell; a name `none` leaves the role out.
         settings: `key=value` for its other arguments.
         output: the key, index or .attribute of the loss in what it returns, where that is not a tensor.
-        forms: what `student` and `teacher` are handed over as, one of `FORMS`.
+        forms: what `student` and `teacher` are handed over as, one of `FORMS`; else what their names say.
 
     Raises:
         InputError: there is no such loss, or it cannot be told how to call it.
@@ -152,7 +154,8 @@ def find_loss(
         if role in SETTINGS and name is not None and parameters[name].default is not inspect.Parameter.empty
     }
     made_with = frozenset(constructor) if isinstance(target, type) else None
-    return Loss(origin, target, roles, made_with, given, defaults, output, dict(forms or {}))
+    said = {role: _form(str(roles.get(role))) for role in ("student", "teacher")}
+    return Loss(origin, target, roles, made_with, given, defaults, output, {**said, **(forms or {})})
 
 
 def _resolve(origin: str) -> Any:
@@ -283,6 +286,19 @@ def _role(name: str) -> str | None:
     if name in _NUM_ITEMS:
         return "num_items"
     return name if name in ("reduction", "ignore_index") else None
+
+
+def _form(name: str) -> str:
+    """What an argument takes, by its name.
+
+    Example:
+        >>> [_form(name) for name in ("teacher_probs", "student_log_probs", "logits_S")]
+        ['probabilities', 'log-probabilities', 'logits']
+    """
+    words = set(name.lower().split("_"))
+    if not words & _PROBABILITIES:
+        return "logits"
+    return "log-probabilities" if words & {"log", "logprobs", "logprob"} else "probabilities"
 
 
 def _check_complete(origin: str, parameters: Mapping[str, inspect.Parameter], given: set[Any]) -> None:
