@@ -223,12 +223,13 @@ def _block(
     torch.add(softplus(lag, threshold=40.0), conditional, alpha=beta, out=values)
     if target is None:
         return
-    u = torch.sub(r, q, out=spare)
-    zeta = _safe_threshold(u, q)
+    u = torch.sub(r, q, out=q)
+    zeta = _safe_threshold(u, spare)
     residual = lag.sigmoid_().mul_(weight)
     r.mul_(residual)
-    torch.maximum(u, zeta, out=u)
-    v = torch.add(r, u, alpha=beta * weight, out=u).scatter_(-1, y, zeta.mul(beta * weight).sub_(residual))
+    # Not into u, which one thread has just looked through: the others would have to fetch it back.
+    d = torch.maximum(u, zeta, out=spare)
+    v = torch.add(r, d, alpha=beta * weight, out=d).scatter_(-1, y, zeta.mul(beta * weight).sub_(residual))
     if v is not target:
         target.copy_(v)
 
@@ -244,7 +245,8 @@ def _safe_threshold(u: Float[Tensor, "rows K"], spare: Float[Tensor, "rows K"]) 
     minima = u[:, : num_groups * _GROUP].view(num_rows, num_groups, _GROUP).amin(-1)
     entries = u.numpy()
     active = np.flatnonzero(entries < _least_bound(minima).numpy())
-    return torch.from_numpy(_descend(entries.reshape(-1)[active], active // num_classes, num_rows))
+    rows = active // num_classes
+    return torch.from_numpy(_descend(entries[rows, active - rows * num_classes], rows, num_rows))
 
 
 def _least_bound(values: Float[Tensor, "rows M"]) -> Float[Tensor, "rows 1"]:
