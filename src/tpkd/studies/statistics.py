@@ -78,7 +78,10 @@ def paired_difference(
 
 
 def summarize_methods(
-    cells: Sequence[Cell], objectives: Sequence[str], seeds: Sequence[int], references: Sequence[str] = ("kd", "ce", "tpkd")
+    cells: Sequence[Cell],
+    objectives: Sequence[str],
+    seeds: Sequence[int],
+    references: Sequence[str] = ("kd", "ce", "tpkd"),
 ) -> tuple[MethodSummary, ...]:
     """Every objective over its finished seeds, against the references by seed.
 
