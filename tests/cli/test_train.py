@@ -53,7 +53,10 @@ def test_the_same_command_again_is_done_at_once(tpkd, config):
         (["objective.settings.gamma=3"], "{config}: objective: settings: objective 'tpkd': expected some of beta"),
         (["data.name=mnist"], "{config}: data: data set: expected one of digits"),
         (["student.model=builtin:mlpp"], "{config}: student: model 'builtin:mlpp': unknown, expected builtin:mlp"),
-        (["teacher.cache=missing-cache"], "{config}: teacher.cache: missing-cache: expected a teacher cache"),
+        (
+            ["teacher.cache=missing-cache"],
+            "{config}: teacher.cache: missing-cache: expected a cache, found no manifest.json; `tpkd cache build` writes it",
+        ),
         (["views.seed=3"], "{config}: teacher.cache: "),
         (["--resume", "seed=99"], "tpkd-99: expected a checkpoint to continue from, found none"),
         (["epochs"], "override 'epochs': expected key=value"),
