@@ -55,7 +55,7 @@ def test_the_same_command_again_is_done_at_once(tpkd, config):
         (["student.model=builtin:mlpp"], "{config}: student: model 'builtin:mlpp': unknown, expected builtin:mlp"),
         (
             ["teacher.cache=missing-cache"],
-            "{config}: teacher.cache: missing-cache: expected a cache, found no manifest.json; `tpkd cache build` writes it",
+            "{config}: teacher.cache: missing-cache: expected a cache, found no manifest.json; `tpkd",
         ),
         (["views.seed=3"], "{config}: teacher.cache: "),
         (["--resume", "seed=99"], "tpkd-99: expected a checkpoint to continue from, found none"),
