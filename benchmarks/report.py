@@ -141,13 +141,16 @@ def _steps(results: "Results") -> str:
         [
             name,
             _number(times["CE"] * 1000),
-            f"**{times['TPKD'] / times['CE']:.3f}**",
-            f"{times['KD'] / times['CE']:.3f}",
+            f"**{times['TPKD / CE']:.3f}**",
+            f"{times['KD / CE']:.3f}",
             *(f"{100 * times[f'{loss} alone'] / times[loss]:.2f} %" for loss in ("CE", "KD", "TPKD")),
         ]
         for name, times in results.steps.items()
     ]
-    return f"## A training step\n\nForward, loss, backward and SGD, teacher logits at hand.\n\n{_table(header, rows)}"
+    return (
+        "## A training step\n\nForward, loss, backward and SGD, teacher logits at hand; ratios are medians over pairs "
+        f"of neighbouring steps.\n\n{_table(header, rows)}"
+    )
 
 
 def _linear(results: "Results") -> str:
