@@ -99,6 +99,16 @@ class MeanOverClasses(nn.Module):
         return self.temperature**2 * (loss.sum(-1) if self.reduction == "none" else loss)
 
 
+def mean_of_logs(student_logits, teacher_logits, labels):
+    """A mean over elements from the logarithm of a softmax, which no class may be too unlikely for: cls_KD#13."""
+    return functional.kl_div(student_logits.softmax(1).log(), teacher_logits.softmax(1), reduction="mean")
+
+
+def mean_of_float_logs(student_logits, teacher_logits, labels):
+    """The same in float32, whatever comes in."""
+    return mean_of_logs(student_logits.float(), teacher_logits.float(), labels)
+
+
 def mask_forgotten(student_logits, teacher_logits, labels, ignore_index=-100):
     """Liger-Kernel#974: `ignore_index` accepted and never used for the teacher's term."""
     return imitation(student_logits, teacher_logits).mean()

@@ -78,6 +78,13 @@ class MeanOverClasses(nn.Module):
         return {"none": lambda rows: rows, "sum": torch.sum, "mean": torch.mean}[self.reduction](rows)
 
 
+def mean_of_logs(student_logits, teacher_logits, labels):
+    return imitation(student_logits, teacher_logits).mean()
+
+
+mean_of_float_logs = mean_of_logs
+
+
 def mask_forgotten(student_logits, teacher_logits, labels, ignore_index=-100):
     valid = labels != ignore_index
     return (imitation(student_logits, teacher_logits) * valid).sum() / valid.sum().clamp(min=1)

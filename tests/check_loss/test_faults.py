@@ -20,6 +20,8 @@ FAULTS = (
     ("ConstantWhenAllIgnored", "nothing valid", (), Claims()),
     ("alpha_decides", "T squared", ("alpha=0",), Claims()),
     ("MeanOverClasses", "number of classes", (), Claims()),
+    ("mean_of_logs", "number of classes", (), Claims()),
+    ("mean_of_float_logs", "number of classes", (), Claims()),
     # of their users' reports
     ("mask_forgotten", "ignored labels", (), Claims()),
     ("nan_when_all_ignored", "nothing valid", (), Claims()),

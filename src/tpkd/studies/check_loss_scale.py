@@ -1,8 +1,11 @@
 """How large a loss is: what it reduces over, classes, temperature, accumulation, and the scale of a backward pass."""
 
 import math
+from functools import partial
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from tpkd.records import LossFinding
 from tpkd.studies.check_loss_subject import (
@@ -29,8 +32,9 @@ REDUCTIONS = {
     "elements": "one number a logit",
     "unknown": "neither a mean nor a sum over samples: a batch repeated twice has a gradient of another direction",
 }
-IMPOSSIBLE = -1e4
-"""A logit of no probability at any usual temperature."""
+IMPOSSIBLE = (-1e4, -600.0, -60.0)
+"""Logits of no probability worth the name: the first at any usual temperature; of the others `exp` is a number in
+float64 and in float32, for a loss that takes the logarithm of a softmax."""
 LARGE_TEMPERATURES = (1000.0, 4000.0)
 PARTS = (slice(0, 1), slice(1, 4), slice(4, 8))
 
@@ -97,11 +101,8 @@ def check_number_of_classes(subject: Subject) -> LossFinding:
     name = "number of classes"
     if not subject.uses_teacher:
         return not_applicable(name, "it has no teacher's term")
-    wide = [
-        ordinary_scene(teacher).map(lambda z: torch.cat([z, torch.full_like(z, IMPOSSIBLE)], 1)) for teacher in (0, 1)
-    ]
     try:
-        found = subject.teacher_difference(*wide)[:, :CLASSES]
+        logit, found = _widened_difference(subject)
     except RefusedError as error:
         return not_applicable(name, f"refuses {2 * CLASSES} classes: {error}")
     factor = scale_between(found, subject.teacher_difference())
@@ -115,7 +116,7 @@ def check_number_of_classes(subject: Subject) -> LossFinding:
     text = [subject.gradient_text(teacher=teacher) for teacher in "tu"]
     command = subject.command(
         "s.requires_grad_()",
-        f"q=lambda z: torch.cat([z,0*z{IMPOSSIBLE:g}],1)",
+        f"q=lambda z: torch.cat([z,0*z{logit:g}],1)",
         show(f"(({wide_text[0]}-{wide_text[1]}).norm()/({text[0]}-{text[1]}).norm()).item()", "1.0"),
     )
     return failed(
@@ -124,6 +125,20 @@ def check_number_of_classes(subject: Subject) -> LossFinding:
         "elements (or say --reduction elements)",
         command,
     )
+
+
+def _widened_difference(subject: Subject) -> tuple[float, Float[Tensor, "N K"]]:
+    """The difference between teachers beside as many impossible classes, at the first logit that leaves it finite."""
+    for logit in IMPOSSIBLE:
+        scenes = [ordinary_scene(teacher).map(partial(_widen, logit=logit)) for teacher in (0, 1)]
+        found = subject.teacher_difference(*scenes)[:, :CLASSES]
+        if found.isfinite().all():
+            break
+    return logit, found
+
+
+def _widen(logits: Float[Tensor, "N K"], logit: float) -> Float[Tensor, "N 2*K"]:
+    return torch.cat([logits, torch.full_like(logits, logit)], 1)
 
 
 def check_temperature(subject: Subject) -> LossFinding:
