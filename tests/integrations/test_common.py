@@ -1,5 +1,7 @@
 """What all drop-ins share: objectives a host can serve, teachers nobody sees, and means over many batches."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -21,7 +23,7 @@ def test_an_objective_comes_by_name_with_settings_or_as_it_is():
 
 
 def test_what_a_host_cannot_give_is_named_with_the_host():
-    with pytest.raises(InputError, match="'dkd' needs epoch, which timm cannot give: use `tpkd train`"):
+    with pytest.raises(InputError, match=r"'dkd' needs epoch, which timm cannot give: .*, set warmup_epochs=0, or"):
         choose_objective("dkd", host="timm")
     assert choose_objective("dkd", {"warmup_epochs": 0}, host="timm").name == "dkd"
     with pytest.raises(InputError, match="teacher: expected a model or a teacher cache, because objective 'kd' asks"):
@@ -65,6 +67,15 @@ def test_a_teacher_is_no_part_of_the_module_that_holds_it():
     first, second = (student.teacher.logits(torch.ones(8, 4)) for _ in range(2))
     assert torch.equal(first, second)
     assert not student.teacher.model[2].running_mean.any()
+
+
+def test_a_copy_of_the_student_has_the_same_teacher():
+    """Averaged weights live in a copy, and a second teacher would cost its memory again."""
+    student = nn.Linear(4, 3)
+    student.teacher = OnlineTeacher(nn.Linear(4, 3), student=student)
+    copied = copy.deepcopy(student)
+    assert copied.weight is not student.weight
+    assert copied.teacher.model is student.teacher.model
 
 
 def test_a_teacher_placed_by_its_loader_stays_there():

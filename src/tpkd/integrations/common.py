@@ -2,10 +2,12 @@
 
 - `choose_objective`: an objective by name and settings or as it is; one whose `needs` the host cannot meet is refused.
 - `build_batch`: the `Batch` of an objective from logits with classes last, as hosts give them.
+- `total_loss`: what an objective makes of it, as the one loss that hosts differentiate.
 - `OnlineTeacher`: a network that is asked in evaluation mode and is seen by no wrapper, optimiser or checkpoint.
 - `CachedTeacher`: the same answers from a teacher cache, by sample id.
 - `MonitorMeans`: blocked share, conditional loss, compensation, retention and more as plain numbers, over many batches.
 - `logits_of`: the logits of whatever a network returns.
+- `check_num_classes`: a teacher of other classes is refused.
 """
 
 from collections.abc import Callable, Mapping
@@ -62,8 +64,9 @@ def choose_objective(
     missing = sorted(objective.needs - gives)
     if missing or not objective.separable:
         what = ", ".join(missing) or "the whole batch at once"
+        without = ", set warmup_epochs=0" if missing == ["epoch"] else ""
         raise InputError(
-            f"objective {objective.name!r} needs {what}, which {host} cannot give: use `tpkd train` for it, "
+            f"objective {objective.name!r} needs {what}, which {host} cannot give: use `tpkd train` for it{without}, "
             "or an objective that needs logits and labels alone"
         )
     if "teacher_logits" in objective.needs and not has_teacher:
@@ -124,6 +127,30 @@ def build_batch(
     )
 
 
+def total_loss(objective: Objective, batch: Batch) -> Float[Tensor, "*positions"]:
+    """The sum of an objective's losses: a number, or one a position where the batch says so.
+
+    Example:
+        >>> logits = torch.tensor([[0.0, 0.0]])
+        >>> total_loss(create("ce"), Batch(student_logits=logits, labels=torch.tensor([0])))
+        tensor(0.6931)
+    """
+    return torch.stack(list(objective.losses(batch).values())).sum(0)
+
+
+def check_num_classes(name: str, student: int | None, teacher: int | None) -> None:
+    """Refuse a teacher of another number of classes, where both say theirs.
+
+    Example:
+        >>> check_num_classes("teacher", 10, 1000)
+        Traceback (most recent call last):
+            ...
+        tpkd.files.InputError: teacher: expected the 10 classes of the student, got 1000
+    """
+    if student is not None and teacher is not None and student != teacher:
+        raise InputError(f"{name}: expected the {student} classes of the student, got {teacher}")
+
+
 class OnlineTeacher:
     """A network that answers in evaluation mode and never learns.
 
@@ -147,6 +174,10 @@ class OnlineTeacher:
                     "which freezing it would stop from learning: pass copy.deepcopy of it"
                 )
         self.model = model.eval().requires_grad_(False)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "OnlineTeacher":
+        """Itself: a copy of the student, as averaged weights live in, learns from the same teacher."""
+        return self
 
     def to(self, device: torch.device) -> "OnlineTeacher":
         """Move the network, unless it was placed or quantised by whoever loaded it."""
@@ -173,6 +204,9 @@ class CachedTeacher:
 
     def __init__(self, cache: TeacherCache | str | Path) -> None:
         """Take an open cache, or open and check the one in a directory."""
+        if not isinstance(cache, TeacherCache | str | Path):
+            found = type(cache).__name__  # type: ignore[unreachable]  # users do not run mypy
+            raise InputError(f"teacher: expected a network, a teacher cache or the directory of one, got {found}")
         self.cache = cache if isinstance(cache, TeacherCache) else open_cache(cache)
 
     @property

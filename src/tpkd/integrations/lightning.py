@@ -16,7 +16,14 @@ from torch import Tensor, nn
 
 from tpkd.cache import TeacherCache
 from tpkd.files import InputError, extra
-from tpkd.integrations.common import LOGITS_AND_LABELS, CachedTeacher, MonitorMeans, OnlineTeacher, choose_objective
+from tpkd.integrations.common import (
+    LOGITS_AND_LABELS,
+    CachedTeacher,
+    MonitorMeans,
+    OnlineTeacher,
+    choose_objective,
+    total_loss,
+)
 from tpkd.objectives.base import Batch, Objective
 from tpkd.objectives.reduction import IGNORE_INDEX
 
@@ -106,6 +113,8 @@ class DistillationModule(LightningModule):
     ) -> Float[Tensor, ""]:
         """The objective's mean over the valid positions of this batch, in place of `F.cross_entropy`.
 
+        One call a training step: its valid positions are the share of the step in the effective batch.
+
         Args:
             student_logits: what `F.cross_entropy` takes.
             labels: integer classes, -100 where a position is ignored.
@@ -133,11 +142,11 @@ class DistillationModule(LightningModule):
             teacher_logits=teacher_logits,
             epoch=self.current_epoch + 1,
         )
-        losses = objective.losses(batch)
+        loss = total_loss(objective, batch)
         if torch.is_grad_enabled():  # a loss of validation is not a part of any step
             self._count = (labels != IGNORE_INDEX).sum()
             self.seen = None if teacher_logits is None else (student_logits.detach(), teacher_logits, labels)
-        return torch.stack(list(losses.values())).sum()
+        return loss
 
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
         """Backpropagate the loss with its share of the valid positions of all micro-batches and processes.

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from tpkd.files import InputError, extra
-from tpkd.integrations.common import OnlineTeacher, choose_objective
+from tpkd.integrations.common import OnlineTeacher, check_num_classes, choose_objective, total_loss
 from tpkd.objectives.base import Batch, Objective
 from tpkd.objectives.reduction import IGNORE_INDEX
 
@@ -150,7 +150,8 @@ class DistillationTask(TrainingTask):  # type: ignore[misc]  # timm is not there
             teacher_mean = teacher.mean_kd.flatten().tolist() if teacher_mean is None else teacher_mean
             teacher_std = teacher.std_kd.flatten().tolist() if teacher_std is None else teacher_std
             teacher = teacher.model
-        _check_classes(student, unwrap_model(teacher))
+        own, taught = (getattr(each, "num_classes", None) for each in (student, unwrap_model(teacher)))
+        check_num_classes("teacher_model", own, taught)
         seen = _statistics(student, mean, std, prefix="")
         expected = _statistics(unwrap_model(teacher), teacher_mean, teacher_std, prefix="teacher_")
         self._teacher = OnlineTeacher(teacher, student=student).to(self.device)
@@ -192,8 +193,7 @@ class DistillationTask(TrainingTask):  # type: ignore[misc]  # timm is not there
         return images * self.teacher_scale + self.teacher_shift
 
     def _loss(self, batch: Batch, labels: Int[Tensor, "N"]) -> Tensor:
-        losses = self.objective.losses(replace(batch, labels=labels))
-        return torch.stack(list(losses.values())).sum(0)
+        return total_loss(self.objective, replace(batch, labels=labels))
 
     def _mixed_loss(self, batch: Batch, mixed: MixedLabels) -> Tensor:
         rows = replace(batch, reduction="none")
@@ -217,12 +217,6 @@ class DistillationTask(TrainingTask):  # type: ignore[misc]  # timm is not there
         self._teacher.model._apply(fn, recurse)  # type: ignore[no-untyped-call]
         super()._apply(fn, recurse)
         return self
-
-
-def _check_classes(student: nn.Module, teacher: nn.Module) -> None:
-    own, taught = getattr(student, "num_classes", None), getattr(teacher, "num_classes", None)
-    if own is not None and taught is not None and own != taught:
-        raise InputError(f"teacher_model: expected the {own} classes of the student, got {taught}")
 
 
 def _statistics(

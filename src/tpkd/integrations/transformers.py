@@ -19,17 +19,21 @@ from tpkd.integrations.common import (
     MonitorMeans,
     OnlineTeacher,
     build_batch,
+    check_num_classes,
     choose_objective,
     logits_of,
+    total_loss,
 )
 from tpkd.objectives import Objective
 from tpkd.objectives.registry import create
 
 with extra("text"):
     from transformers import Trainer, TrainerCallback
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 SAMPLE_ID, VIEW_ID = "sample_id", "view_id"
 """The columns by which a teacher cache is read; the second only where samples have several views."""
+_NOBODY_TO_ASK = "teacher: expected a model or a teacher cache, because MonitorCallback compares with it"
 
 
 class MonitorCallback(TrainerCallback):  # type: ignore[misc]
@@ -80,8 +84,8 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
         **kwargs: those of `Trainer`.
 
     Raises:
-        InputError: the objective needs what a Trainer cannot give, labels are smoothed or soft, or teacher and student
-            speak of different classes.
+        InputError: the objective needs what a Trainer cannot give, labels are smoothed or soft, the student predicts
+            next tokens, or teacher and student speak of different classes.
 
     Example:
         >>> import tempfile
@@ -116,7 +120,7 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
         self._teacher_columns: frozenset[str] = frozenset()
         self.teacher = None if teacher is None else self._open_teacher(teacher)
         if self.teacher is None and self._monitors:
-            raise InputError("teacher: expected a model or a teacher cache, because MonitorCallback compares with it")
+            raise InputError(_NOBODY_TO_ASK)
         # A student without a loss of its own does not name labels, and the Trainer would drop them.
         self.label_names = self.label_names or ["labels"]
         # Or the Trainer would not count valid positions. Set last: its own constructor sets it from the model.
@@ -140,7 +144,7 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
         count = None if num_items_in_batch is None else torch.as_tensor(num_items_in_batch).reshape(-1)[0]
         epoch = 1 + int(self.state.epoch or 0)
         batch = build_batch(logits, labels, teacher_logits, num_items=count, epoch=epoch)
-        loss = torch.stack(list(self.objective.losses(batch).values())).sum()
+        loss = total_loss(self.objective, batch)
         if count is not None:
             # Gradients are averaged over processes, and each of them has divided by the count of all.
             loss = loss * (self.accelerator.num_processes // self.get_tp_size())
@@ -196,6 +200,13 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
                 "average_tokens_across_devices: expected True, because the mean of the means of several processes "
                 "is not the mean of the batch"
             )
+        name = type(getattr(self.model, "_orig_mod", self.model)).__name__
+        # By name too: the Trainer itself does not tell it of models like GPT2LMHeadModel.
+        if getattr(self, "_loss_shifts_labels", False) or name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
+            raise InputError(
+                f"model: expected a classifier, got {name}, which predicts the next token, and here logits are "
+                "compared with the label of their own position; language models are not served"
+            )
         kind = getattr(getattr(self.model, "config", None), "problem_type", None)
         if kind not in (None, "single_label_classification"):
             raise InputError(
@@ -208,11 +219,11 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
         num_classes = getattr(config, "num_labels", None)
         if not isinstance(teacher, nn.Module):
             cached = CachedTeacher(teacher)
-            _check_same("classes of the teacher cache", num_classes, cached.num_classes)
+            check_num_classes("teacher cache", num_classes, cached.num_classes)
             self._teacher_columns = frozenset({SAMPLE_ID, VIEW_ID})
             return cached
         theirs = getattr(teacher, "config", None)
-        _check_same("teacher.config.num_labels", num_classes, getattr(theirs, "num_labels", None))
+        check_num_classes("teacher.config.num_labels", num_classes, getattr(theirs, "num_labels", None))
         _check_class_names(getattr(config, "id2label", None), getattr(theirs, "id2label", None))
         self._teacher_columns = _named_inputs(teacher)
         return OnlineTeacher(teacher, student=self.model).to(self.args.device)
@@ -222,18 +233,23 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
         known = self._signature_columns is not None
         super()._set_signature_columns_if_needed()
         if not known:
-            self._student_columns = frozenset(self._signature_columns)
-            self._signature_columns += sorted(self._teacher_columns - self._student_columns)
+            labels = {"label", "label_ids", *self.label_names}
+            found = frozenset(self._signature_columns) | _named_inputs(self.model)
+            self._student_columns = found - labels - _variadic_inputs(self.model)
+            read = self._student_columns | self._teacher_columns
+            self._signature_columns += sorted(read - set(self._signature_columns))
 
     def _student_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         self._set_signature_columns_if_needed()
-        foreign = self._teacher_columns - self._student_columns
+        # A student that names nothing takes whatever comes; what a cache is read by is never meant for it.
+        foreign = self._teacher_columns - self._student_columns if self._student_columns else {SAMPLE_ID, VIEW_ID}
         return {name: value for name, value in inputs.items() if name not in foreign}
 
     def _ask_teacher(self, inputs: Mapping[str, Any], student_logits: Tensor) -> Tensor:
-        assert self.teacher is not None
+        if self.teacher is None:  # a monitor that was added later
+            raise InputError(_NOBODY_TO_ASK)
         if isinstance(self.teacher, OnlineTeacher):
-            read = self._teacher_columns or self._student_columns - {"labels"}
+            read = self._teacher_columns or self._student_columns or inputs.keys() - {"labels"}
             with self.accelerator.autocast():
                 return self.teacher.logits(**{name: value for name, value in inputs.items() if name in read})
         if SAMPLE_ID not in inputs:
@@ -250,24 +266,31 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
 
 
 def _named_inputs(model: nn.Module) -> frozenset[str]:
-    """What a network's forward calls by name, but for the labels; nothing where it takes whatever comes."""
-    parameters = inspect.signature(model.forward).parameters.values()
-    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return frozenset(parameter.name for parameter in parameters if parameter.kind in named) - {"labels"}
+    """What a network's forward, compiled or not, calls by name, but for the labels; nothing where it names nothing."""
+    forward = getattr(model, "_orig_mod", model).forward
+    return frozenset(inspect.signature(forward).parameters) - _variadic_inputs(model) - {"labels"}
 
 
-def _check_same(name: str, expected: int | None, found: int | None) -> None:
-    if expected is not None and found is not None and expected != found:
-        raise InputError(f"{name}: expected the student's {expected}, got {found}")
+def _variadic_inputs(model: nn.Module) -> frozenset[str]:
+    """The names of `*args` and `**kwargs` in a network's forward, which are no columns."""
+    forwards = (model.forward, getattr(model, "_orig_mod", model).forward)
+    parameters = (parameter for forward in forwards for parameter in inspect.signature(forward).parameters.values())
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return frozenset(parameter.name for parameter in parameters if parameter.kind in variadic)
 
 
 def _check_class_names(student: Mapping[int, str] | None, teacher: Mapping[int, str] | None) -> None:
-    """Refuse the same names in another order: every loss would be finite and wrong."""
-    if not student or not teacher or set(student.values()) != set(teacher.values()):
+    """Refuse other names, or the same in another order: every loss would be finite and wrong."""
+    if not student or not teacher or _unnamed(student) or _unnamed(teacher):
         return
     for number, name in student.items():
-        if teacher.get(number) != name:
+        if str(teacher.get(number)).casefold() != str(name).casefold():
             raise InputError(
                 f"teacher.config.id2label: expected {name!r} for class {number} as the student has it, got "
-                f"{teacher.get(number)!r}: bring both into one order"
+                f"{teacher.get(number)!r}: bring both into one order, or give them one name if they mean the same"
             )
+
+
+def _unnamed(names: Mapping[int, str]) -> bool:
+    """Whether these are the names that transformers gives to classes without one."""
+    return all(name == f"LABEL_{number}" for number, name in names.items())

@@ -15,6 +15,7 @@ from tpkd.objectives import Batch
 
 CLASSES, WIDTH = 5, 6
 SEPARABLE = ("ce", "kd", "kl-dist", "dkd", "xe-kl", "tpkd", "tpkd-no-ce", "safe-full-kl", "tpkd-no-projection")
+SEPARABLE += ("compensation-only",)
 QUIET = {
     "accelerator": "cpu",
     "devices": 1,

@@ -88,6 +88,10 @@ def test_the_monitor_looks_at_one_step_in_so_many_and_never_at_an_evaluation(tmp
 def test_a_monitor_without_a_teacher_and_a_rhythm_of_nothing_are_refused(tmp_path):
     with pytest.raises(InputError, match="because MonitorCallback compares with it"):
         trainer_for(tmp_path, text_model(0), texts(), objective="ce", callbacks=[MonitorCallback()])
+    trainer = trainer_for(tmp_path, text_model(0), texts(), objective="ce")
+    trainer.add_callback(MonitorCallback())
+    with pytest.raises(InputError, match="because MonitorCallback compares with it"):
+        trainer.train()
     with pytest.raises(ValueError, match="every: expected at least 1, got 0"):
         MonitorCallback(every=0)
 

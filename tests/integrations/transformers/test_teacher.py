@@ -9,10 +9,12 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from integrations.transformers.tiny import (
     CLASSES,
     SEPARABLE,
+    WORDS,
     assert_close,
     collate,
     first_gradients,
@@ -113,6 +115,49 @@ def test_each_network_gets_the_columns_it_reads(tmp_path):
     assert found.metrics["test_loss"] == pytest.approx(expected, rel=1e-5)
 
 
+class Anonymous(nn.Module):
+    """A network whose forward names nothing."""
+
+    def __init__(self, seed):
+        super().__init__()
+        self.network = text_model(seed)
+
+    def forward(self, **batch):
+        assert batch.keys() == {"input_ids"}
+        return self.network(**batch)
+
+
+def compiled(seed):
+    return torch.compile(text_model(seed), backend="eager")
+
+
+@pytest.mark.parametrize(
+    ("student", "teacher", "keep"),
+    [
+        (compiled, compiled, False),
+        (compiled, text_model, True),
+        (Anonymous, text_model, True),
+        (Anonymous,) * 2 + (True,),
+    ],
+    ids=["compiled", "compiled-student", "anonymous-student", "anonymous"],
+)
+def test_networks_that_hide_their_inputs_get_theirs(tmp_path, student, teacher, keep):
+    """Where nothing is named the Trainer itself would drop every column, so all of them are to be kept."""
+    expected = first_gradients(tmp_path, text_model(0), texts(), teacher=text_model(1))
+    settings = {"remove_unused_columns": not keep}
+    found = first_gradients(tmp_path, student(0), texts(), teacher=teacher(1), arguments_=settings)
+    plain = {name.removeprefix("_orig_mod.").removeprefix("network."): value for name, value in found.items()}
+    assert_close(plain, expected, 1e-6)
+
+
+def test_a_student_that_names_nothing_does_not_see_the_ids_of_a_cache(tmp_path, cached):
+    teacher, data, directory = cached
+    settings = {"remove_unused_columns": False}
+    found = first_gradients(tmp_path, Anonymous(0), data, teacher=directory, arguments_=settings)
+    expected = first_gradients(tmp_path, text_model(0), data, teacher=teacher)
+    assert_close({name.removeprefix("network."): value for name, value in found.items()}, expected, 1e-6)
+
+
 @pytest.fixture
 def cached(tmp_path):
     """A teacher, its data, and its answers about them in a cache whose rows stand in another order."""
@@ -189,12 +234,37 @@ def test_other_classes_are_refused(tmp_path, cached):
     teacher.config.id2label = dict(enumerate("abced"))
     with pytest.raises(InputError, match="id2label: expected 'd' for class 3 as the student has it, got 'e'"):
         trainer_for(tmp_path, student, texts(), teacher=teacher)
+    teacher.config.id2label = dict(enumerate("bacdf"))
+    with pytest.raises(InputError, match="id2label: expected 'a' for class 0 as the student has it, got 'b'"):
+        trainer_for(tmp_path, student, texts(), teacher=teacher)
     teacher.config.id2label = dict(enumerate("abcd"))
-    with pytest.raises(InputError, match="num_labels: expected the student's 5, got 4"):
+    with pytest.raises(InputError, match="num_labels: expected the 5 classes of the student, got 4"):
         trainer_for(tmp_path, student, texts(), teacher=teacher)
     student.config.id2label = dict(enumerate("abcd"))
-    with pytest.raises(InputError, match="classes of the teacher cache: expected the student's 4, got 5"):
+    with pytest.raises(InputError, match="teacher cache: expected the 4 classes of the student, got 5"):
         trainer_for(tmp_path, student, texts(), teacher=cached[2])
+
+
+def test_classes_of_one_name_and_classes_without_one_are_taken(tmp_path):
+    student, teacher = text_model(0), text_model(1)
+    student.config.id2label = dict(enumerate("abcde"))
+    assert trainer_for(tmp_path, student, texts(), teacher=teacher).teacher.model is teacher
+    teacher.config.id2label = dict(enumerate("ABCDE"))
+    assert trainer_for(tmp_path, student, texts(), teacher=teacher).teacher.model is teacher
+
+
+def test_what_is_no_teacher_is_named(tmp_path):
+    with pytest.raises(InputError, match="teacher: expected a network, a teacher cache or the directory of one, got l"):
+        trainer_for(tmp_path, text_model(0), texts(), teacher=[text_model(1)])
+
+
+def test_a_model_of_the_next_token_is_refused(tmp_path):
+    """Its own loss shifts the labels, and logits beside unshifted ones would learn to repeat their input."""
+    size = {"vocab_size": WORDS, "n_embd": 8, "n_layer": 1, "n_head": 1, "n_positions": 8}
+    student, teacher = (GPT2LMHeadModel(GPT2Config(**size)) for _ in range(2))
+    data = [{"input_ids": sample["input_ids"], "labels": sample["input_ids"]} for sample in texts()]
+    with pytest.raises(InputError, match="expected a classifier, got GPT2LMHeadModel, which predicts the next token"):
+        trainer_for(tmp_path, student, data, teacher=teacher)
 
 
 def test_a_student_may_not_be_its_own_teacher(tmp_path):
