@@ -109,6 +109,9 @@ def test_probabilities_are_softened_by_the_temperature_of_the_call(module):
         ("somebody:los", {}, ["no los", "did you mean loss?"]),
         ("torch.nn.functionl:kl_div", {}, ["torch.nn.functionl", "did you mean functional?"]),
         ("nowhere_at_all:loss", {}, ["no module named nowhere_at_all"]),
+        ("somebody.deeper:loss", {}, ["no module named somebody.deeper"]),
+        ("somebody.py:loss", {}, ["expected a module, not a file", "say somebody:function"]),
+        ("./losses/somebody.py:loss", {}, ["say somebody:function in the directory of somebody.py"]),
         ("somebody:number", {}, ["expected a function or a class", "float"]),
         ("somebody:loss", {"settings": ["alfa=1"]}, ["alfa", "did you mean alpha?"]),
         ("somebody:loss", {"settings": ["alpha"]}, ["--set alpha", "KEY=VALUE"]),
@@ -136,8 +139,11 @@ def test_what_cannot_be_told_is_one_line(module, origin, options, words):
 def test_a_module_that_fails_on_import_is_named(tmp_path, monkeypatch):
     (tmp_path / "broken_losses.py").write_text("raise OSError('no such cluster')")
     (tmp_path / "needs_more.py").write_text("import not_installed_anywhere")
+    (tmp_path / "script.py").write_text("raise SystemExit(2)")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(InputError, match="broken_losses: cannot be imported: OSError: no such cluster"):
         find_loss("broken_losses:loss")
+    with pytest.raises(InputError, match="script: cannot be imported: SystemExit: 2"):
+        find_loss("script:loss")
     with pytest.raises(InputError, match="not_installed_anywhere is not installed"):
         find_loss("needs_more:loss")

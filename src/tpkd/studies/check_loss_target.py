@@ -9,6 +9,7 @@ import pkgutil
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -174,6 +175,9 @@ def _resolve(origin: str) -> Any:
 
 
 def _import(name: str) -> ModuleType:
+    if name.endswith(".py") or "/" in name:
+        stem = Path(name).stem
+        raise InputError(f"{name}: expected a module, not a file: say {stem}:function in the directory of {stem}.py")
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -181,10 +185,10 @@ def _import(name: str) -> ModuleType:
         if not (name == missing or name.startswith(f"{missing}.")):
             raise InputError(f"{name}: cannot be imported: {missing} is not installed") from error
         parent = missing.rpartition(".")[0]
-        path = importlib.import_module(parent).__path__ if parent else [os.getcwd()]
+        path = getattr(importlib.import_module(parent), "__path__", ()) if parent else [os.getcwd()]
         hint = did_you_mean(missing.rpartition(".")[2], (module.name for module in pkgutil.iter_modules(path)))
         raise InputError(f"{name}: no module named {missing} here{hint}") from error
-    except Exception as error:  # whatever somebody's module does when it is imported
+    except (Exception, SystemExit) as error:  # whatever somebody's module does when it is imported, a script's exit too
         raise InputError(f"{name}: cannot be imported: {type(error).__name__}: {first_line(error)}") from error
 
 
