@@ -11,8 +11,9 @@ from timm.task import ClassificationTask, DistillationTeacher
 from integrations_timm.tiny import CLASSES, NETWORK, assert_gradients_close, gradients, images, labels, network
 from tpkd import dkd_loss, kd_loss, kl_dist_loss, named_direction, tpkd_loss, xe_kl_loss
 from tpkd.files import InputError
-from tpkd.integrations.timm import DistillationTask
+from tpkd.integrations.timm import DistillationTask, recover_labels
 from tpkd.objectives import create
+from tpkd.theory import diagnose, observe
 
 NO_WARMUP = {"warmup_epochs": 0}  # timm's loop tells no task which epoch it is
 LOSSES = {"tpkd": tpkd_loss, "kd": kd_loss, "dkd": dkd_loss, "kl-dist": kl_dist_loss, "xe-kl": xe_kl_loss}
@@ -175,3 +176,16 @@ def test_a_teacher_that_is_the_student_is_refused_and_nothing_frozen():
     with pytest.raises(InputError, match="teacher: expected a network of its own"):
         DistillationTask(student, student)
     assert all(parameter.requires_grad for parameter in student.parameters())
+
+
+def test_what_the_task_returns_can_be_watched():
+    """The call that the page about timm prints, for labels and for mixed images."""
+    task = DistillationTask(*both())
+    mixed = 0.7 * torch.nn.functional.one_hot(labels(8), CLASSES) + 0.3 * torch.nn.functional.one_hot(
+        (labels(8) + 1) % CLASSES, CLASSES
+    )
+    for target, classes in ((labels(8), labels(8)), (mixed, recover_labels(mixed).labels[0])):
+        result = task(images(8), target)
+        seen = observe(result["output"], result["teacher_output"], classes)
+        expected = diagnose(result["output"].detach(), result["teacher_output"], labels(8)).summary()
+        assert seen["blocked_share"].item() == pytest.approx(expected["blocked_share"])
