@@ -267,10 +267,11 @@ class MonitorCallback(Callback):
         step = trainer.global_step + accumulates
         every = self.every or trainer.log_every_n_steps  # type: ignore[attr-defined]
         seen, pl_module.seen = pl_module.seen, None
-        if not every or step % every or seen is None:
+        if not every or step % every:
             return
-        student_logits, teacher_logits, labels = seen
-        self._means.add(student_logits.movedim(1, -1), teacher_logits.movedim(1, -1), labels)
+        if seen is not None:  # as it is where a step returned nothing
+            student_logits, teacher_logits, labels = seen
+            self._means.add(student_logits.movedim(1, -1), teacher_logits.movedim(1, -1), labels)
         if not accumulates:
             means = self._means.take(lambda sums: trainer.strategy.reduce(sums, reduce_op="sum"))
             pl_module.log_dict({f"{self.prefix}{name}": value for name, value in means.items()})

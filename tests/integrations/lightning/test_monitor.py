@@ -47,6 +47,19 @@ def test_the_log_has_the_means_over_the_valid_rows_of_the_step(parts):
     assert all(not each for each in keep.logged[:-1])
 
 
+def test_a_step_whose_last_part_returned_nothing_shows_the_others():
+    class Skips(Student):
+        def training_step(self, batch, batch_idx):
+            return None if batch_idx == 3 else super().training_step(batch, batch_idx)
+
+    keep = Keep()
+    student = Skips().distill_from(network(7))
+    fit(student, batches(16), [MonitorCallback(every=1, prefix=""), keep], accumulate_grad_batches=4)
+    inputs, labels = (each[:48] for each in data())
+    seen = observe(network(0)(inputs), network(7)(inputs), labels)
+    assert keep.logged[-1] == pytest.approx({name: each.item() for name, each in seen.items()}, rel=1e-5)
+
+
 def test_it_writes_where_lightning_logs(tmp_path):
     settings = QUIET | {"logger": CSVLogger(tmp_path), "log_every_n_steps": 2}
     trainer = Trainer(**settings, callbacks=[MonitorCallback()])
