@@ -8,7 +8,9 @@ import pytest
 import torch
 from docs.hooks.blocks import COLUMNS, run_command
 from torch import nn
+from transformers import TrainingArguments
 
+from tpkd.integrations.transformers import DistillationTrainer
 from tpkd.objectives import names
 from tpkd.studies.illustrations import draw_illustrations
 
@@ -31,10 +33,14 @@ def test_python_blocks_run_in_order(capsys):
     assert namespace["student_logits"].grad.abs().sum() > 0
 
 
+def applied(diff):
+    """The program that a diff leaves."""
+    return "\n".join(line[1:] for line in diff.splitlines() if not line.startswith("-"))
+
+
 def test_the_loop_of_the_diff_runs():
     """Apply the diff: context and added lines are a program once student, teacher, loader and optimizer exist."""
-    (diff,) = blocks("diff")
-    program = "\n".join(line[1:] for line in diff.splitlines() if not line.startswith("-"))
+    program = applied(blocks("diff")[0])
     student, teacher = nn.Linear(4, 5), nn.Linear(4, 5)
     before = student.weight.detach().clone()
     loader = [(torch.randn(8, 4), torch.randint(5, (8,))) for _ in range(3)]
@@ -42,6 +48,32 @@ def test_the_loop_of_the_diff_runs():
     exec(program, {"torch": torch, "loader": loader, "student": student, "teacher": teacher, "optimizer": optimizer})
     assert not torch.equal(student.weight, before)
     assert teacher.weight.grad is None
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 5)
+
+    def forward(self, inputs, labels=None):
+        return {"logits": self.linear(inputs)}
+
+
+def test_the_trainer_of_the_diff_trains(tmp_path):
+    (_, diff) = blocks("diff")
+    model, teacher = Net(), Net()
+    before = model.linear.weight.detach().clone()
+    namespace = {
+        "DistillationTrainer": DistillationTrainer,
+        "model": model,
+        "teacher": teacher,
+        "args": TrainingArguments(str(tmp_path), max_steps=2, report_to=[], use_cpu=True, disable_tqdm=True),
+        "train_set": [{"inputs": torch.randn(4), "labels": label} for label in (0, 1, 2, 3, 4)],
+    }
+    exec(applied(diff), namespace)
+    namespace["trainer"].train()
+    assert not torch.equal(model.linear.weight, before)
+    assert teacher.linear.weight.grad is None
 
 
 def test_the_diagnosis_of_files_runs(tmp_path, monkeypatch):
