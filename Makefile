@@ -4,7 +4,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test test-timm test-faults check bench docs browser paper
+.PHONY: help demo test test-timm test-faults check bench docs browser paper evidence
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -37,6 +37,9 @@ browser: ## install Chromium for the page tests (Debian and Ubuntu)
 	@command -v chromium >/dev/null || { \
 		sudo=$$([ "$$(id -u)" = 0 ] || echo sudo); \
 		$$sudo apt-get update -qq && $$sudo apt-get install -y -qq --no-install-recommends chromium; }
+
+evidence: .venv/installed-dev ## write the tables of docs/evidence.md anew from results/
+	$(BIN)/python tests/evidence/page.py
 
 paper: .venv/installed-dev ## write PAPER.md anew from the docstrings and tests
 	$(BIN)/python tests/paper/index.py
