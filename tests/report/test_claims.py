@@ -1,11 +1,15 @@
 """Verdicts by hand: what an interval on either side of zero, or around it, makes of a claim."""
 
+from dataclasses import replace
+
 import pytest
 
 from studies.comparison_cases import cell, comparison
+from studies.small_demo import small_demo
 from tpkd.report.bundle import ReportRecords
 from tpkd.report.claims import NOT_SUPPORTED, SUPPORTED, UNDECIDED, claims_table
 from tpkd.report.tables import text
+from tpkd.studies.reporting import read_records
 
 SEEDS = (42, 43, 44)
 
@@ -64,3 +68,56 @@ def test_controls_are_to_be_below():
 
 def test_a_comparison_of_one_method_makes_no_claim():
     assert claims(tpkd=(0.9, 0.9, 0.9)) == {}
+
+
+@pytest.fixture(scope="module")
+def demo():
+    return read_records(small_demo().report.parent)
+
+
+def verdicts(records, part):
+    return [row[-1] for row in claims_table(records).rows if part in text(row[0])]
+
+
+def test_blocking_grows_only_if_every_state_has_more_than_the_one_before(demo):
+    split = demo.blocking.splits[0]
+    for shares, verdict in (
+        ((0.1, 0.2, 0.3), SUPPORTED),
+        ((0.1, 0.3, 0.2), NOT_SUPPORTED),
+        ((0.2, 0.2, 0.3), NOT_SUPPORTED),
+    ):
+        states = tuple(replace(split.states[0], blocked_share=share) for share in shares)
+        blocking = replace(demo.blocking, splits=(replace(split, states=states),))
+        assert verdicts(replace(demo, blocking=blocking), "blocking grows") == [verdict]
+
+
+def test_knowledge_remains_only_if_it_does_in_every_blocked_pair(demo):
+    split = demo.blocking.splits[0]
+    for blocked, positive, verdict in ((7, 7, SUPPORTED), (7, 6, NOT_SUPPORTED), (0, 0, UNDECIDED)):
+        state = replace(split.states[-1], blocked=blocked, positive=positive)
+        blocking = replace(demo.blocking, splits=(replace(split, states=(state,)),))
+        assert verdicts(replace(demo, blocking=blocking), "knowledge remains") == [verdict]
+
+
+def test_exact_steps_are_held_against_every_batch_and_example(demo):
+    state = demo.exact_head.states[0]
+    whole = {"tpkd": 0, "tpkd-no-projection": state.examples}
+    for batches, lost, gain, kept in (
+        (len(state.batches), whole, SUPPORTED, SUPPORTED),
+        (len(state.batches) - 1, whole | {"tpkd": 1}, NOT_SUPPORTED, NOT_SUPPORTED),
+        (len(state.batches), whole | {"tpkd-no-projection": state.examples - 1}, SUPPORTED, NOT_SUPPORTED),
+    ):
+        changed = replace(state, positive_batches=batches, lost_examples=lost)
+        records = replace(demo, exact_head=replace(demo.exact_head, states=(changed,)))
+        assert (verdicts(records, "an exact step"), verdicts(records, "it loses no margin")) == ([gain], [kept])
+
+
+def test_pairs_of_iterations_and_the_continuation_speak_for_themselves(demo):
+    state = demo.certificates.states[0]
+    for positive, verdict in ((len(state.batches), SUPPORTED), (len(state.batches) - 1, NOT_SUPPORTED)):
+        changed = replace(demo.certificates, states=(replace(state, positive_pairs=positive),))
+        assert verdicts(replace(demo, certificates=changed), "survives backpropagation") == [verdict]
+    for below, verdict in ((-0.1, SUPPORTED), (0.1, NOT_SUPPORTED)):
+        changed = replace(demo.continuation, tpkd_minus_ce=below, tpkd_minus_compensation=-below)
+        opposite = NOT_SUPPORTED if verdict == SUPPORTED else SUPPORTED
+        assert verdicts(replace(demo, continuation=changed), "accumulates") == [verdict, opposite]

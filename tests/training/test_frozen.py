@@ -4,6 +4,7 @@ import shutil
 import pytest
 import torch
 
+from tpkd.cache import open_cache
 from tpkd.config import ConfigError
 from tpkd.data import DIGITS_VIEWS
 from tpkd.files import InputError
@@ -228,6 +229,10 @@ def test_a_cache_without_features_of_layers_serves_every_objective_that_asks_for
         losses.append(take_step(run, 1, run.batches[0]).loss)
     assert fingerprints[0] == fingerprints[1]
     assert losses[0] == losses[1]
+    other = with_cache(
+        tmp_path, ["teacher.options.hidden=[24, 24, 24]", "teacher.weights=null", f"teacher.cache={tmp_path / 'other'}"]
+    )
+    assert open_cache(other.teacher.cache).answers_sha256 != fingerprints[0]
     settings = {"name": "dto-kd", "settings": {"layer_features": "own-objective"}}
     asking = make_config(tmp_path, teacher={"cache": slim.teacher.cache, "layers": [2]}, objective=settings)
     with pytest.raises(
