@@ -171,6 +171,14 @@ def test_records_alone_are_enough_to_go_on(small, tmp_path):
     assert record == whole
 
 
+def test_a_cell_whose_logits_were_not_kept_keeps_them_now(small, tmp_path):
+    whole, _ = small()
+    (tmp_path / "students" / "ce-43.sha256").unlink()
+    record, ran = small()
+    assert ran == ["ce-43"]
+    assert record == whole
+
+
 def test_a_teacher_may_be_a_cache_and_its_answers_to_the_test_split(small, made, tmp_path):
     known = small()[0].teacher
     for name in ("ce", "tpkd"):
