@@ -1,9 +1,5 @@
 """Two processes that share every batch do what one process does."""
 
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +11,7 @@ from tpkd.training import read_result, train
 from training.equality import assert_same_run, metrics_of
 from training.steps import assert_close
 from training.tiny import make_config, with_cache
+from two_processes import run_two
 
 TOLERANCE = {"float32": 1e-6, "float64": 1e-12}
 """The same sums in another order."""
@@ -25,22 +22,7 @@ def together(tmp_path_factory):
     """A directory in which two processes have done their work, started as torchrun would start them."""
     directory = tmp_path_factory.mktemp("ranks")
     with_cache(directory)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(Path(__file__).with_name("train_ranks.py")), str(directory)]
-    children = []
-    for rank in range(2):
-        own = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-        with (directory / f"rank-{rank}.log").open("w") as log:
-            children.append(subprocess.Popen(command, env=os.environ | shared | own, stdout=log, stderr=log))
-    try:
-        codes = [child.wait(timeout=300) for child in children]
-    finally:
-        for child in children:
-            child.kill()
-    assert codes == [0, 0], [(directory / f"rank-{rank}.log").read_text()[-3000:] for rank in range(2)]
+    run_two(Path(__file__).with_name("train_ranks.py"), directory)
     return directory
 
 
