@@ -134,7 +134,9 @@ def adversarial_rows(num_classes: int) -> Tensor:
 def test_steps_and_sort_find_the_same_threshold(num_classes):
     u = adversarial_rows(num_classes)
     expected = safe_threshold(torch.zeros(len(u), dtype=u.dtype), u)
-    found = tpkd_fast._safe_threshold(u, torch.empty_like(u)).squeeze(-1)
+    memory = torch.zeros(len(u), 2, tpkd_fast._scratch_width(num_classes), dtype=u.dtype)
+    memory[:, 1, :num_classes] = u
+    found = tpkd_fast._safe_threshold(memory[:, 1, :num_classes], memory, torch.empty_like(u)).squeeze(-1)
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-16)
     traced = tpkd_fast._traced_threshold(u).squeeze(-1)
     torch.testing.assert_close(traced, expected, rtol=1e-6, atol=1e-16)

@@ -19,7 +19,7 @@ def computation_dtype(*tensors: Tensor) -> torch.dtype:
 
 def can_read_values(tensor: Tensor) -> bool:
     """Whether looking at values is free: an accelerator would stall, a compiled graph would break."""
-    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+    return tensor.is_cpu and not torch.compiler.is_compiling()
 
 
 def check_logits(name: str, logits: Tensor, *, class_axis: int = -1, min_classes: int = 3) -> None:

@@ -48,7 +48,7 @@ def inject_gradients(
         >>> weight.grad, bias.grad
         (tensor([2., 2.]), tensor(6.))
     """
-    injected: Tensor = _Inject.apply([values], list(gradients), *inputs)  # type: ignore[no-untyped-call]
+    injected: Tensor = _Inject.apply((values, gradients), *inputs)  # type: ignore[no-untyped-call]
     return injected
 
 
@@ -82,12 +82,12 @@ def refuse_forward_mode(*inputs: Tensor | None) -> None:
 
 class _Inject(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, values: list[Tensor], gradients: list[Tensor | None], *inputs: Tensor | None) -> Tensor:
-        ctx.gradients = gradients
-        return values.pop()  # not an argument of its own, so it may be returned as it is
+    def forward(ctx: Any, given: tuple[Tensor, Sequence[Tensor | None]], *inputs: Tensor | None) -> Tensor:
+        values, ctx.gradients = given
+        return values  # not an argument of its own, so it may be returned as it is
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, weight: Tensor) -> tuple[Tensor | None, ...]:
         refuse_second_derivative()
         if ctx.gradients is None:
             raise RuntimeError(
@@ -97,8 +97,8 @@ class _Inject(torch.autograd.Function):
         gradients, ctx.gradients = ctx.gradients, None
         for gradient in gradients:
             if gradient is not None:
-                scale_rows(gradient, grad_outputs[0])
-        return None, None, *gradients
+                scale_rows(gradient, weight)
+        return None, *gradients
 
 
 def scale_rows(gradient: Float[Tensor, "..."], weight: Float[Tensor, "*rows"]) -> None:

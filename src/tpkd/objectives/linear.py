@@ -118,8 +118,10 @@ def _accumulate(
         # What an ignored row holds may be NaN, and zero times NaN would reach every class of the weight.
         rows = features[part] if mask is None else features[part].masked_fill(~mask.unsqueeze(-1), 0.0)
         logits = linear(rows, head_weight, bias)
+        y = labels[part]
+        label_logits = logits.gather(-1, y.unsqueeze(-1))
         losses, direction = values_and_direction(
-            logits, teacher[part], labels[part], mask, beta, 1.0, any(wanted), overwrite=True
+            logits, teacher[part], y, label_logits, mask, beta, 1.0, any(wanted), overwrite=True
         )
         values.append(losses.squeeze(-1))
         if direction is None:

@@ -11,7 +11,9 @@ where zeta = -l <= 0 is the root of sum_j min(u_j - zeta, 0) = zeta. Three facts
   to the root and is there after finitely many steps, because the active set can only shrink.
 - Classes at or above an upper bound are not active: with a good bound, few are left to look at.
 
-Whatever zeta is, max(u_j, zeta) >= zeta holds bit by bit, so that v protects every margin by construction.
+The root scales with u: where classes are many, r, u and zeta stay multiplied by the student's sum of exponentials, and
+no pass is spent on dividing by it. Whatever zeta is, max(u_j, zeta) >= zeta holds bit by bit, so that v protects every
+margin by construction.
 """
 
 import functools
@@ -29,17 +31,22 @@ from tpkd.geometry.inputs import can_read_values, check_labels, computation_dtyp
 from tpkd.objectives.injection import inject_direction, inject_gradients
 from tpkd.objectives.reduction import Rows, check_class_axis, check_reduction, denominator, rowwise_loss
 
-_LOG2_E, _LN_2 = math.log2(math.e), math.log(2)
+_LOG2_E = math.log2(math.e)
 _SCRATCH_BYTES = 4_000_000
 """Working memory beside the gradient: large enough to hide the price of a call, small enough for a cache."""
 _ROW_NUMBERS = 24
 """Numbers that are kept of every row while its block is worked on, at most."""
 _WORTH_SPLITTING = 2**16
 """Half-precision elements from which a second block costs little time."""
-_SORTED = 256
-"""Classes up to which sorting all of them is cheaper than stepping."""
-_GROUP = 128
-"""Neighbouring classes whose minimum stands for them in the first bound where there are more."""
+_FEW = 256
+"""Classes up to which calls cost more than passes, and sorting all of them less than stepping."""
+_GROUP = 64
+"""Neighbouring classes whose minimum stands for them where there are more."""
+_FIRST_LOOK = 16
+"""Minima of which the first bound is made."""
+_Softmaxes = tuple[Float[Tensor, "rows 1"], Float[Tensor, "rows 1"], Float[Tensor, "rows 2 1"] | None]
+"""The conditional loss, log(1 - rho) - log rho, and where the softmaxes are left unnormalised, their sums."""
+_LOWEST = {dtype: torch.finfo(dtype).min for dtype in (torch.float32, torch.float64)}
 _TRACED_GUESSES = (0.5, 0.625, 0.75, 0.875)
 """Where no value may be read: shares of the least u, between which and the least u itself the root lies."""
 _TRACED_STEPS = 6
@@ -79,18 +86,20 @@ def fast_tpkd_loss(
     check_reduction(reduction, num_items)
     class_axis = check_class_axis(student_logits, {"teacher_logits": teacher_logits}, min_classes=3)
     shape = student_logits.shape
-    y, valid = flat_labels(labels, shape[:class_axis] + shape[class_axis + 1 :], shape[class_axis], ignore_index)
     z, zt = _logit_rows(student_logits, class_axis), _logit_rows(teacher_logits.detach(), class_axis)
+    y, valid, label_logits = _look_up(z.detach(), labels, shape[:class_axis] + shape[class_axis + 1 :], ignore_index)
     wants_gradient = z.requires_grad and torch.is_grad_enabled()
     count = denominator(len(y), valid, num_items) if reduction == "mean" else 1
     # A known weight of all rows goes straight into the gradient. Not in float16, which would lose small entries that a
     # loss scale saves: there, as with a weight for each row, the backward pass multiplies.
     if isinstance(count, int) and reduction != "none" and z.dtype != torch.float16:
-        values, direction = values_and_direction(z.detach(), zt, y, valid, beta, 1 / count, wants_gradient)
-        total = values.sum().mul_(1 / count)
+        values, direction = values_and_direction(
+            z.detach(), zt, y, label_logits, valid, beta, 1 / count, wants_gradient
+        )
+        total = values.mean() if count == len(y) else values.sum().mul_(1 / count)
         return total if direction is None else inject_gradients((z,), (direction,), total)
-    values, direction = values_and_direction(z.detach(), zt, y, valid, beta, 1.0, wants_gradient)
-    losses = values.squeeze(-1)
+    values, direction = values_and_direction(z.detach(), zt, y, label_logits, valid, beta, 1.0, wants_gradient)
+    losses = values.squeeze(-1).clone()  # out of inference mode
     if direction is not None:
         losses = inject_gradients((z,), (direction,), losses)
     return losses.reshape(labels.shape) if reduction == "none" else losses.sum() / count
@@ -100,6 +109,27 @@ def _logit_rows(logits: Tensor, class_axis: int) -> Tensor:
     if logits.ndim == 2:
         return logits
     return logits.movedim(class_axis, -1).reshape(-1, logits.shape[class_axis])
+
+
+def _look_up(
+    student: Float[Tensor, "rows K"], labels: Int[Tensor, "..."], position_shape: torch.Size, ignore_index: int
+) -> tuple[Int[Tensor, "rows"], Bool[Tensor, "rows"] | None, Float[Tensor, "rows 1"]]:
+    """Labels checked and flat, the mask of valid rows as in `flat_labels`, and the student's logits of the labels."""
+    num_classes = student.shape[-1]
+    if (
+        isinstance(labels, Tensor)
+        and labels.dtype == torch.long
+        and labels.shape == position_shape
+        and not 0 <= ignore_index < num_classes
+        and can_read_values(labels)
+    ):
+        y = labels if labels.ndim == 1 else labels.reshape(-1)
+        try:  # the look-up checks every label itself
+            return y, None, student.gather(-1, y.unsqueeze(-1))
+        except RuntimeError:
+            pass  # to be ignored, or to be refused with its position
+    y, valid = flat_labels(labels, position_shape, num_classes, ignore_index)
+    return y, valid, student.gather(-1, y.unsqueeze(-1))
 
 
 def flat_labels(
@@ -132,6 +162,7 @@ def values_and_direction(
     student: Float[Tensor, "rows K"],
     teacher: Float[Tensor, "rows K"],
     labels: Int[Tensor, "rows"],
+    label_logits: Float[Tensor, "rows 1"],
     valid: Tensor | None,
     beta: float,
     weight: float,
@@ -141,39 +172,41 @@ def values_and_direction(
 ) -> tuple[Float[Tensor, "rows 1"], Float[Tensor, "rows K"] | None]:
     """The loss of every row, and `weight` times its direction in the dtype of the student; zeros where not valid.
 
-    Blocks of rows share one scratch memory. With `overwrite` the direction takes the place of the student.
+    `label_logits` are the student's. Blocks of rows share one scratch memory. With `overwrite` the direction takes the
+    place of the student. The values are made in inference mode.
 
     Example:
         >>> student, teacher = torch.tensor([[4.0, 1.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.5]])
-        >>> values_and_direction(student, teacher, torch.tensor([0]), None, 0.5, 1.0, True)[1]
+        >>> values_and_direction(student, teacher, torch.tensor([0]), student[:, :1], None, 0.5, 1.0, True)[1]
         tensor([[-0.1521,  0.2234, -0.0712]])
     """
     num_rows, num_classes = student.shape
     dtype = computation_dtype(student, teacher)
-    values = student.new_empty((num_rows, 1), dtype=dtype)
     direction = None
     if wants_gradient:
         direction = student if overwrite else torch.empty_like(student, memory_format=torch.contiguous_format)
     # The gradient is itself working memory where it has the dtype to compute in.
     in_place = direction is not None and direction.dtype == dtype
-    row_bytes = dtype.itemsize * ((2.05 if in_place else 3.05) * num_classes + _ROW_NUMBERS)
-    rows = max(1, min(num_rows, int(_SCRATCH_BYTES / row_bytes)))
+    width = _scratch_width(num_classes)
+    row_bytes = dtype.itemsize * ((2.05 if in_place else 3.05) * width + _ROW_NUMBERS)
+    rows = max(1, int(_SCRATCH_BYTES / row_bytes))
     if not in_place and student.numel() >= _WORTH_SPLITTING:
         rows = min(rows, -(-2 * num_rows // 3))  # three buffers of twice the width would be more than KD holds
+    rows = -(-num_rows // max(1, -(-num_rows // rows)))  # blocks of one size
     # Nothing here is recorded; saying so spares every operation its bookkeeping.
     with torch.inference_mode():
         # Student and teacher of a row stand side by side: threads share out rows, and whoever has a row in one
         # operation finds it in its own cache in the next.
-        scratch = student.new_empty((rows, 2, num_classes), dtype=dtype)
+        scratch = student.new_empty((rows, 2, width), dtype=dtype)
+        if width > num_classes:
+            scratch.narrow(-1, num_classes, width - num_classes).zero_()
         spare = None if in_place else student.new_empty((rows, num_classes), dtype=dtype)
+        given = [student, teacher, labels.unsqueeze(-1), label_logits] + ([] if direction is None else [direction])
         if rows == num_rows:
-            _block(student, teacher, labels, scratch, spare, values, direction, beta, weight)
+            values = _block(scratch, spare, beta, weight, *given)
         else:
-            for start in range(0, num_rows, rows):
-                block = slice(start, min(start + rows, num_rows))
-                memory, free = scratch[: block.stop - start], None if spare is None else spare[: block.stop - start]
-                part = None if direction is None else direction[block]
-                _block(student[block], teacher[block], labels[block], memory, free, values[block], part, beta, weight)
+            blocks = zip(*(torch.split(tensor, rows) for tensor in given), strict=True)
+            values = torch.cat([_block(scratch, spare, beta, weight, *block) for block in blocks])
         if valid is not None:
             ignored = ~valid.unsqueeze(-1)
             values.masked_fill_(ignored, 0.0)
@@ -182,71 +215,122 @@ def values_and_direction(
     return values, direction
 
 
+def _scratch_width(num_classes: int) -> int:
+    """Where there are many classes, rounded up to whole groups."""
+    return num_classes if num_classes <= _FEW else -(-num_classes // _GROUP) * _GROUP
+
+
 def _block(
-    student: Tensor,
-    teacher: Tensor,
-    labels: Tensor,
     memory: Tensor,
     spare: Tensor | None,
-    values: Tensor,
-    target: Tensor | None,
     beta: float,
     weight: float,
-) -> None:
-    """Write the losses of some rows into `values` and their weighted direction into `target`.
+    student: Tensor,
+    teacher: Tensor,
+    y: Tensor,
+    label_logits: Tensor,
+    target: Tensor | None = None,
+) -> Tensor:
+    """Return the losses of some rows and write their weighted direction into `target`.
 
     `memory` has room for student and teacher, and `spare`, or `target` where there is none, for one more; `target` may
     be `student` itself.
     """
+    num_rows, num_classes = student.shape
+    if num_rows < len(memory):
+        memory, spare = memory[:num_rows], None if spare is None else spare[:num_rows]
     spare = target if spare is None else spare
     assert spare is not None
-    y = labels.unsqueeze(-1)
-    label_logit = student.gather(-1, y)
-    r, q = memory.unbind(1)
-    r.copy_(student)
-    q.copy_(teacher)
+    both = memory if memory.shape[-1] == num_classes else memory[..., :num_classes]
+    of_student, of_teacher = both.unbind(1)
+    of_student.copy_(student)
+    of_teacher.copy_(teacher)
     # The label gets the lowest finite number: its exponential is exactly 0, and the log-ratio below stays finite.
-    memory.scatter_(-1, y.unsqueeze(-1).expand(-1, 2, -1), torch.finfo(memory.dtype).min)
-    largest = memory.amax(-1, keepdim=True)
-    memory.sub_(largest)
-    log_ratio = torch.sub(q, r, out=spare)
-    # 2^x is half the price of e^x, and of the largest entries it keeps every digit.
-    sums = memory.mul_(_LOG2_E).exp2_().sum(-1, keepdim=True)
-    memory.div_(sums)
-    log2_r, log2_q = sums.log2_().unbind(1)
-    # log(1 - rho) - log rho, from differences to the largest other logit: exact under any common shift.
-    lag = torch.sub(largest[:, 0], label_logit).add_(log2_r, alpha=_LN_2)
-    # Equal logits have equal sums, and nothing left to learn: exactly 0.
-    log2_ratio = torch.sub(log2_r, log2_q)
-    conditional = log_ratio.mul_(q).sum(-1, keepdim=True).add_(log2_ratio, alpha=_LN_2).clamp_min_(0.0)
+    lowest = _LOWEST[memory.dtype]
+    of_student.scatter_(-1, y, lowest)
+    of_teacher.scatter_(-1, y, lowest)
+    softmaxes = _softmaxes_of_few if num_classes <= _FEW else _softmaxes_of_many
+    conditional, lag, sums = softmaxes(both, label_logits, spare)
     # The default threshold of softplus costs 2e-9; at 40 its linear branch is exact in float64.
-    torch.add(softplus(lag, threshold=40.0), conditional, alpha=beta, out=values)
+    values = torch.add(softplus(lag, threshold=40.0), conditional.clamp_min_(0.0), alpha=beta)
     if target is None:
-        return
-    u = torch.sub(r, q, out=q)
-    zeta = _safe_threshold(u, spare)
+        return values
+    # Equal logits have equal sums, and nothing left to learn: u is exactly 0.
+    if sums is None:
+        u = torch.sub(of_student, of_teacher, out=of_teacher)
+    else:
+        u = torch.addcmul(of_student, of_teacher, sums[:, 0] / sums[:, 1], value=-1, out=of_teacher)
+    zeta = _safe_threshold(u, memory, spare)
     residual = lag.sigmoid_().mul_(weight)
-    r.mul_(residual)
     # Not into u, which one thread has just looked through: the others would have to fetch it back.
     d = torch.maximum(u, zeta, out=spare)
-    v = torch.add(r, d, alpha=beta * weight, out=d).scatter_(-1, y, zeta.mul(beta * weight).sub_(residual))
+    if sums is None:
+        v = torch.add(of_student.mul_(residual), d, alpha=beta * weight, out=d)
+        v_label = zeta.mul(beta * weight).sub_(residual)
+    else:
+        unit = sums[:, 0].reciprocal()
+        v = torch.addcmul(of_student.mul_(residual * unit), d, unit, value=beta * weight, out=d)
+        v_label = torch.addcmul(residual.neg_(), zeta, unit, value=beta * weight)
+    v.scatter_(-1, y, v_label)
     if v is not target:
         target.copy_(v)
+    return values
 
 
-def _safe_threshold(u: Float[Tensor, "rows K"], spare: Float[Tensor, "rows K"]) -> Float[Tensor, "rows 1"]:
-    """The root zeta, by steps until it stands still; by a fixed number of steps where no value may be read."""
+def _softmaxes_of_few(
+    both: Float[Tensor, "rows 2 K"], label_logits: Float[Tensor, "rows 1"], spare: Float[Tensor, "rows K"]
+) -> _Softmaxes:
+    """Turn logits in place into r and q, by as few calls as possible: they cost more than what they do."""
+    of_student, of_teacher = both.unbind(1)
+    largest = of_student.amax(-1, keepdim=True)
+    torch.log_softmax(both, -1, out=both)
+    log_ratio = torch.sub(of_teacher, of_student, out=spare)
+    # log(1 - rho) - log rho, from differences to the largest other logit: exact under any common shift.
+    lag = torch.sub(largest, label_logits).sub_(of_student.amax(-1, keepdim=True))
+    both.mul_(_LOG2_E).exp2_()  # half the price of e^x, and of the largest entries it keeps every digit
+    return log_ratio.mul_(of_teacher).sum(-1, keepdim=True), lag, None
+
+
+def _softmaxes_of_many(
+    both: Float[Tensor, "rows 2 K"], label_logits: Float[Tensor, "rows 1"], spare: Float[Tensor, "rows K"]
+) -> _Softmaxes:
+    """Turn logits in place into multiples of r and q, by as few passes as possible; the multiples are the sums."""
+    of_student, of_teacher = both.unbind(1)
+    largest = both.amax(-1, keepdim=True)
+    both.sub_(largest)
+    log_ratio = torch.sub(of_teacher, of_student, out=spare)
+    sums = both.mul_(_LOG2_E).exp2_().sum(-1, keepdim=True)
+    sum_r, sum_q = sums.unbind(1)
+    expected = log_ratio.mul_(of_teacher).sum(-1, keepdim=True)
+    conditional = torch.addcdiv(torch.log(sum_r / sum_q), expected, sum_q)
+    lag = torch.sub(largest[:, 0], label_logits).add_(sum_r.log())
+    return conditional, lag, sums
+
+
+def _safe_threshold(
+    u: Float[Tensor, "rows K"], memory: Float[Tensor, "rows 2 width"], spare: Float[Tensor, "rows K"]
+) -> Float[Tensor, "rows 1"]:
+    """The root zeta, by steps until it stands still; by a fixed number of steps where no value may be read.
+
+    `u` is the second of the two parts of `memory`, whose `width` is filled up to whole groups with zeros.
+    """
     if u.device.type != "cpu":
         return _traced_threshold(u)
-    if u.shape[-1] <= _SORTED:
+    if u.shape[-1] <= _FEW:
         return _least_bound(spare.copy_(u))
-    num_rows, num_classes = u.shape
-    num_groups = num_classes // _GROUP
-    minima = u[:, : num_groups * _GROUP].view(num_rows, num_groups, _GROUP).amin(-1)
-    entries = u.numpy()
-    active = np.flatnonzero(entries < _least_bound(minima).numpy())
-    rows = active // num_classes
-    return torch.from_numpy(_descend(entries[rows, active - rows * num_classes], rows, num_rows))
+    num_rows, _, width = memory.shape
+    num_groups = width // _GROUP
+    minima = memory[:, 1].view(num_rows, num_groups, _GROUP).amin(-1)
+    if num_groups < 2 * _FIRST_LOOK:
+        few = minima.clone()
+    else:
+        few = minima[:, : num_groups // _FIRST_LOOK * _FIRST_LOOK].view(num_rows, -1, _FIRST_LOOK).amin(1)
+    bound = _least_bound(few).numpy()
+    groups = np.flatnonzero(minima.numpy() < bound)
+    rows = groups // num_groups
+    entries = memory.view(-1, _GROUP).numpy().take(groups + (rows + 1) * num_groups, axis=0)
+    active = np.flatnonzero(entries < bound[rows])
+    return torch.from_numpy(_descend(entries.ravel()[active], rows[active // _GROUP], num_rows))
 
 
 def _least_bound(values: Float[Tensor, "rows M"]) -> Float[Tensor, "rows 1"]:
