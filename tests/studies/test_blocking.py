@@ -6,12 +6,15 @@ import torch
 from scipy.special import log_softmax
 
 from oracles import conditional, conditional_loss
-from studies.mechanism_run import TEACHER, VIEWS, raw_digits
+from studies.mechanism_run import TEACHER, VIEWS, TrainedRun, raw_digits
+from tpkd.config import resolve_config
 from tpkd.data import ViewRecipe
 from tpkd.models import build_model, load_weights
 from tpkd.records import BlockingRecord
 from tpkd.studies.blocking import _blocked_set, study_blocking
+from tpkd.studies.caching import build
 from tpkd.theory import diagnose
+from tpkd.training import materials, train
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +112,34 @@ def test_a_teacher_that_is_only_a_cache_leaves_the_test_split_out(ce_run, tmp_pa
     found = study_blocking(config, ce_run.copy(tmp_path / "run", config))
     assert [split.split for split in found.splits] == ["train"]
     assert "teacher.model" in found.missing["test"]
+
+
+def test_given_answers_stand_for_a_teacher_that_is_only_a_cache(ce_run, tmp_path):
+    views = VIEWS | {"num_views": 1}
+    short = {"output": tmp_path / "run", "snapshots": [10], "study.blocking.samples": 40}
+    named = ce_run.changed(views=views, **short, **{"teacher.cache": tmp_path / "cache"})
+    build(named)
+    train(named)
+    expected = study_blocking(named).splits[1]
+    whole = materials.load_data(named, "test")
+    images = ViewRecipe(**views).render(whole.inputs, whole.ids, np.zeros(len(whole), dtype=int))
+    np.save(tmp_path / "answers.npy", teacher_logits(ce_run, "test", None, None, images).astype(np.float32))
+
+    given = f"{{cache: {tmp_path}/cache, test_logits: {tmp_path}/answers.npy}}"
+    config = resolve_config(named.model_dump(mode="json"), [f"teacher={given}"])
+    found = study_blocking(config, TrainedRun(named, tmp_path).copy(tmp_path / "given", config))
+    assert found.missing == {}
+    assert found.splits[1].sample_ids == expected.sample_ids
+    for ours, theirs in zip(found.splits[1].states, expected.states, strict=True):
+        assert (ours.pairs, ours.blocked) == (40, theirs.blocked)
+        assert ours.blocked > 0
+        assert ours.conditional_loss == pytest.approx(theirs.conditional_loss, rel=1e-4)
+
+
+def test_given_answers_to_one_view_do_not_stand_for_eight(ce_run, tmp_path):
+    config = ce_run.changed(teacher=f"{{cache: {ce_run.root}/cache, test_logits: {tmp_path}/answers.npy}}")
+    found = study_blocking(config, ce_run.copy(tmp_path / "run", config))
+    assert "one view of 8" in found.missing["test"]
 
 
 def test_the_record_survives_json(record):

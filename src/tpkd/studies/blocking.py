@@ -63,8 +63,8 @@ def study_blocking(
     scalings: list[Scaling] = []
     missing: dict[str, str] = {}
     for split in settings.splits:
-        if split == "test" and (config.teacher is None or config.teacher.model is None):
-            missing[split] = "teacher.model is not named, and its cache holds training samples only"
+        if split == "test" and (reason := _no_answers_to_test(bench)):
+            missing[split] = reason
             continue
         pool, scaled = _pool(bench, split)
         scalings += scaled
@@ -94,6 +94,16 @@ def _pool(bench: Bench, split: str) -> tuple[_Pool, tuple[Scaling, ...]]:
     count = min(asked, len(whole))
     positions, _ = SampleOrder(config.study.seed, len(whole)).positions(0, count)
     dataset = whole.subset(np.sort(positions))
+    scaled = scaling(f"{split}.samples", asked, count, f"the split has {len(whole)} samples")
+    assert config.teacher is not None
+    if split == "test" and config.teacher.model is None:
+        answers = materials.given_test_logits(config, whole)[np.sort(positions)].double()
+        return _Pool(dataset, torch.from_numpy(dataset.labels), torch.zeros(count, dtype=torch.long), answers), scaled
+    return _ask_teacher(bench, split, dataset), scaled
+
+
+def _ask_teacher(bench: Bench, split: str, dataset: Dataset) -> _Pool:
+    run = bench.run
     teacher, preparation = _teacher(bench, split)
     answers, views = [], []
     for block in _blocks(bench, dataset, preparation):
@@ -101,8 +111,20 @@ def _pool(bench: Bench, split: str) -> tuple[_Pool, tuple[Scaling, ...]]:
         answers.append(teacher.answer(inputs, block.sample_ids, block.view_ids).logits.double().cpu())
         views.append(block.view_ids)
     labels = torch.from_numpy(np.repeat(dataset.labels, preparation.num_views))
-    pool = _Pool(dataset, labels, torch.cat(views), torch.cat(answers))
-    return pool, scaling(f"{split}.samples", asked, count, f"the split has {len(whole)} samples")
+    return _Pool(dataset, labels, torch.cat(views), torch.cat(answers))
+
+
+def _no_answers_to_test(bench: Bench) -> str | None:
+    """Why nobody says what the teacher thinks of test samples, if so."""
+    teacher, num_views = bench.run.config.teacher, bench.run.preparation.num_views
+    assert teacher is not None
+    if teacher.model is not None:
+        return None
+    if teacher.test_logits is None:
+        return "neither teacher.model nor teacher.test_logits is given, and its cache holds training samples only"
+    if num_views > 1:
+        return f"teacher.model is not given, and teacher.test_logits answers one view of {num_views}"
+    return None
 
 
 def _teacher(bench: Bench, split: str) -> tuple[FrozenModel, Preparation]:

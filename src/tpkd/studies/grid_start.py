@@ -12,9 +12,9 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from tpkd.cache import BuildProgress
-from tpkd.config import RunConfig, expand_data, keyed
+from tpkd.config import RunConfig
 from tpkd.data import ClassMap, Dataset
-from tpkd.files import InputError, open_array, publish
+from tpkd.files import InputError, publish
 from tpkd.models import Classifier, weights_fingerprint
 from tpkd.records.comparison import DataFacts, NetworkState
 from tpkd.studies import caching
@@ -96,7 +96,7 @@ def _teacher_state(config: RunConfig, fingerprint: str, test: Dataset, accelerat
     if config.teacher.model is None:
         if config.teacher.test_logits is None:
             return NetworkState("from its cache", fingerprint, None, None)
-        logits, labels = _given_logits(config.teacher.test_logits, test), torch.from_numpy(test.labels)
+        logits, labels = materials.given_test_logits(config, test), torch.from_numpy(test.labels)
         _publish(path, logits.numpy())
         accuracy = (logits.argmax(-1) == labels).double().mean().item()
         return NetworkState("from its cache", fingerprint, accuracy, cross_entropy(logits, labels).item())
@@ -104,14 +104,6 @@ def _teacher_state(config: RunConfig, fingerprint: str, test: Dataset, accelerat
     found = _evaluate(config, teacher, test, materials.teacher_preparation(config, test), accelerator)
     _publish(path, found.logits.numpy())
     return NetworkState(config.teacher.model, fingerprint, found.accuracy, found.label_loss)
-
-
-def _given_logits(file: str, test: Dataset) -> torch.Tensor:
-    with keyed("teacher.test_logits"):
-        array = open_array(expand_data(file))
-        if tuple(array.shape) != (len(test), test.num_classes):
-            raise InputError(f"{file}: expected shape ({len(test)}, {test.num_classes}), found {tuple(array.shape)}")
-        return torch.cat(list(array.blocks(len(test)))).float()
 
 
 class _Mapped(nn.Module):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tpkd.cache import CacheRecipe, CacheRows
 from tpkd.config import ConfigError, RunConfig, StudentConfig, ViewsConfig, expand_data, keyed
@@ -24,7 +24,7 @@ from tpkd.data import (
     load_batches,
     load_dataset,
 )
-from tpkd.files import InputError, publish_bytes, read_lines
+from tpkd.files import InputError, open_array, publish_bytes, read_lines
 from tpkd.models import (
     Classifier,
     build_model,
@@ -234,6 +234,18 @@ def cache_rows(dataset: Dataset, preparation: Preparation) -> CacheRows:
     return CacheRows.of_views(
         dataset.ids, preparation.num_views, lambda positions, views: preparation.inputs(dataset, positions, views)
     )
+
+
+def given_test_logits(config: RunConfig, test: Dataset) -> Tensor:
+    """The answers of a teacher without a model to the test split, `(N, K)` in float32, from `teacher.test_logits`."""
+    assert config.teacher is not None
+    assert config.teacher.test_logits is not None
+    file = config.teacher.test_logits
+    with keyed("teacher.test_logits"):
+        array = open_array(expand_data(file))
+        if tuple(array.shape) != (len(test), test.num_classes):
+            raise InputError(f"{file}: expected shape ({len(test)}, {test.num_classes}), found {tuple(array.shape)}")
+        return torch.cat(list(array.blocks(len(test)))).float()
 
 
 def to_device(inputs: ModelInputs, device: torch.device) -> ModelInputs:
