@@ -94,6 +94,10 @@ def test_settings_of_a_method_hold_for_that_method_and_yield_to_overrides(file):
         ("snapshots=[9]", ["snapshots: expected epochs up to 5, found 9"]),
         ("student.layers=[1]", ["teacher.layers: expected one for each of 1 student.layers, found 0"]),
         ("teacher={}", ["teacher: expected a model, a cache, or both"]),
+        (
+            "teacher={model: m, weights: w, head: random}",
+            ["teacher: head: expected own: random would put an untrained"],
+        ),
         ("teacher={cache: c, views: {pad: 3}}", ["teacher.views.pad: expected 0 as in views, found 3"]),
         ("epochs", ["override 'epochs': expected key=value"]),
         ("=3", ["override '=3': expected key=value"]),

@@ -70,6 +70,7 @@ class TeacherConfig(_Section):
     options: dict[str, Any] = {}
     weights: str | None = None
     head: Literal["own", "random"] = "own"
+    """`own`: what network or weights bring; `random`: for a network that brings none, never beside weights."""
     seed: int = 0
     layers: tuple[int, ...] = ()
     """One for each layer of the student; kept in the cache beside the logits."""
@@ -89,6 +90,8 @@ class TeacherConfig(_Section):
     def _names_something(self) -> Self:
         if self.model is None and self.cache is None:
             raise ValueError("expected a model, a cache, or both")
+        if self.weights is not None and self.head == "random":
+            raise ValueError("head: expected own: random would put an untrained head over that of weights")
         return self
 
 
