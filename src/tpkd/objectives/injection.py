@@ -95,6 +95,8 @@ class _Inject(torch.autograd.Function):
                 "memory; compute the loss again"
             )
         gradients, ctx.gradients = ctx.gradients, None
+        if weight.ndim == 0 and can_read_values(weight) and weight.item() == 1:
+            return None, *gradients  # the usual case needs no pass over the gradients
         for gradient in gradients:
             if gradient is not None:
                 scale_rows(gradient, weight)
@@ -112,9 +114,7 @@ def scale_rows(gradient: Float[Tensor, "..."], weight: Float[Tensor, "*rows"]) -
                 [3., 3.]], dtype=torch.bfloat16)
     """
     if weight.ndim == 0:
-        # A number does not widen half precision, and the usual 1 needs no pass over the buffer.
-        if not (can_read_values(weight) and weight.item() == 1):
-            gradient.mul_(weight)
+        gradient.mul_(weight)  # a number does not widen half precision
         return
     weight = weight.reshape(-1, *[1] * (gradient.ndim - 1))
     if gradient.dtype == weight.dtype:

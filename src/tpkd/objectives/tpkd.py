@@ -64,16 +64,9 @@ def tpkd_loss(
         >>> loss.detach(), student.grad
         (tensor(0.6084), tensor([[-0.3960,  0.2660, -0.0708,  0.2009]]))
     """
-    return direction_loss(
-        "tpkd",
-        student_logits,
-        teacher_logits,
-        labels,
-        beta=beta,
-        ignore_index=ignore_index,
-        reduction=reduction,
-        num_items=num_items,
-    )
+    check_beta(beta)
+    refuse_forward_mode(student_logits)
+    return fast_tpkd_loss(student_logits, teacher_logits, labels, beta, ignore_index, reduction, num_items)
 
 
 class TPKDLoss(nn.Module):
@@ -138,15 +131,7 @@ def direction_loss(
     check_beta(beta)
     refuse_forward_mode(student_logits)
     if name == "tpkd":
-        return fast_tpkd_loss(
-            student_logits,
-            teacher_logits,
-            labels,
-            beta=beta,
-            ignore_index=ignore_index,
-            reduction=reduction,
-            num_items=num_items,
-        )
+        return fast_tpkd_loss(student_logits, teacher_logits, labels, beta, ignore_index, reduction, num_items)
 
     if name not in _CONTROL_VALUES:
         raise ValueError(f"name: expected one of tpkd, {', '.join(_CONTROL_VALUES)}, got {name!r}")

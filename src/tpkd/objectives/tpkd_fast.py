@@ -57,7 +57,6 @@ def fast_tpkd_loss(
     student_logits: Float[Tensor, "..."],
     teacher_logits: Float[Tensor, "..."],
     labels: Int[Tensor, "..."],
-    *,
     beta: float,
     ignore_index: int,
     reduction: str,
@@ -68,8 +67,7 @@ def fast_tpkd_loss(
     Example:
         >>> student = torch.tensor([[2.0, 0.5, -1.0, 0.0]], requires_grad=True)
         >>> teacher, labels = torch.tensor([[1.0, 0.0, 0.5, -1.0]]), torch.tensor([0])
-        >>> settings = {"ignore_index": -100, "reduction": "mean", "num_items": None}
-        >>> fast_tpkd_loss(student, teacher, labels, beta=0.5, **settings).detach()
+        >>> fast_tpkd_loss(student, teacher, labels, 0.5, -100, "mean", None).detach()
         tensor(0.6084)
     """
     if torch.compiler.is_compiling():
@@ -89,7 +87,7 @@ def fast_tpkd_loss(
     z, zt = _logit_rows(student_logits, class_axis), _logit_rows(teacher_logits.detach(), class_axis)
     y, valid, label_logits = _look_up(z.detach(), labels, shape[:class_axis] + shape[class_axis + 1 :], ignore_index)
     wants_gradient = z.requires_grad and torch.is_grad_enabled()
-    count = denominator(len(y), valid, num_items) if reduction == "mean" else 1
+    count = denominator(len(z), valid, num_items) if reduction == "mean" else 1
     # A known weight of all rows goes straight into the gradient. Not in float16, which would lose small entries that a
     # loss scale saves: there, as with a weight for each row, the backward pass multiplies.
     if isinstance(count, int) and reduction != "none" and z.dtype != torch.float16:
@@ -248,7 +246,7 @@ def _block(
     of_student.scatter_(-1, y, lowest)
     of_teacher.scatter_(-1, y, lowest)
     softmaxes = _softmaxes_of_few if num_classes <= _FEW else _softmaxes_of_many
-    conditional, lag, sums = softmaxes(both, label_logits, spare)
+    conditional, lag, sums = softmaxes(both, of_student, of_teacher, label_logits, spare)
     # The default threshold of softplus costs 2e-9; at 40 its linear branch is exact in float64.
     values = torch.add(softplus(lag, threshold=40.0), conditional.clamp_min_(0.0), alpha=beta)
     if target is None:
@@ -276,10 +274,9 @@ def _block(
 
 
 def _softmaxes_of_few(
-    both: Float[Tensor, "rows 2 K"], label_logits: Float[Tensor, "rows 1"], spare: Float[Tensor, "rows K"]
+    both: Tensor, of_student: Tensor, of_teacher: Tensor, label_logits: Tensor, spare: Tensor
 ) -> _Softmaxes:
     """Turn logits in place into r and q, by as few calls as possible: they cost more than what they do."""
-    of_student, of_teacher = both.unbind(1)
     largest = of_student.amax(-1, keepdim=True)
     torch.log_softmax(both, -1, out=both)
     log_ratio = torch.sub(of_teacher, of_student, out=spare)
@@ -290,10 +287,9 @@ def _softmaxes_of_few(
 
 
 def _softmaxes_of_many(
-    both: Float[Tensor, "rows 2 K"], label_logits: Float[Tensor, "rows 1"], spare: Float[Tensor, "rows K"]
+    both: Tensor, of_student: Tensor, of_teacher: Tensor, label_logits: Tensor, spare: Tensor
 ) -> _Softmaxes:
     """Turn logits in place into multiples of r and q, by as few passes as possible; the multiples are the sums."""
-    of_student, of_teacher = both.unbind(1)
     largest = both.amax(-1, keepdim=True)
     both.sub_(largest)
     log_ratio = torch.sub(of_teacher, of_student, out=spare)
