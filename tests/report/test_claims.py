@@ -85,15 +85,23 @@ def test_blocking_grows_only_if_every_state_has_more_than_the_one_before(demo):
         ((0.1, 0.2, 0.3), SUPPORTED),
         ((0.1, 0.3, 0.2), NOT_SUPPORTED),
         ((0.2, 0.2, 0.3), NOT_SUPPORTED),
+        ((0.0, 0.001, 0.029), UNDECIDED),
+        ((0.001, 0.0, 0.03), NOT_SUPPORTED),
     ):
-        states = tuple(replace(split.states[0], blocked_share=share) for share in shares)
+        states = tuple(replace(split.states[0], blocked_share=share, blocked=int(1000 * share)) for share in shares)
         blocking = replace(demo.blocking, splits=(replace(split, states=states),))
         assert verdicts(replace(demo, blocking=blocking), "blocking grows") == [verdict]
 
 
 def test_knowledge_remains_only_if_it_does_in_every_blocked_pair(demo):
     split = demo.blocking.splits[0]
-    for blocked, positive, verdict in ((7, 7, SUPPORTED), (7, 6, NOT_SUPPORTED), (0, 0, UNDECIDED)):
+    for blocked, positive, verdict in (
+        (30, 30, SUPPORTED),
+        (30, 29, NOT_SUPPORTED),
+        (29, 29, UNDECIDED),
+        (2, 1, NOT_SUPPORTED),
+        (0, 0, UNDECIDED),
+    ):
         state = replace(split.states[-1], blocked=blocked, positive=positive)
         blocking = replace(demo.blocking, splits=(replace(split, states=(state,)),))
         assert verdicts(replace(demo, blocking=blocking), "knowledge remains") == [verdict]

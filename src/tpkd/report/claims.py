@@ -10,6 +10,8 @@ from tpkd.report.methods import title
 from tpkd.report.tables import Column, Content, Look, Row, Table
 
 SUPPORTED, NOT_SUPPORTED, UNDECIDED = "supported", "not supported", "too small to tell"
+_FEWEST_BLOCKED = 30
+"""Blocked pairs below which nothing is said about blocking, unless one of them is a counterexample."""
 
 _LITTLE = 0.005
 """Half a point of accuracy: what the projection may cost and still be called little."""
@@ -120,7 +122,8 @@ def _blocking(records: ReportRecords) -> Iterator[_Claim]:
             grows = all(later > earlier for earlier, later in pairwise(shares))
             first, final_share = look(f"{here}.0.blocked_share", "share"), look(f"{here}.{last}.blocked_share", "share")
             found: Content = (first, " to ", final_share, f" over {last + 1} states")
-            verdict = SUPPORTED if grows else NOT_SUPPORTED
+            few = max(state.blocked for state in split.states) < _FEWEST_BLOCKED
+            verdict = UNDECIDED if few else SUPPORTED if grows else NOT_SUPPORTED
             yield _Claim("blocking grows while labels are learned", found, "none", cases, verdict)
         final = split.states[-1]
         statement = "knowledge remains where imitation is blocked"
@@ -129,7 +132,8 @@ def _blocking(records: ReportRecords) -> Iterator[_Claim]:
             yield _Claim(statement, "nothing is blocked", "none", cases, UNDECIDED)
         else:
             of = f"{final.positive:,} of {final.blocked:,} blocked pairs ({split.split})"
-            verdict = SUPPORTED if final.positive == final.blocked else NOT_SUPPORTED
+            few = final.blocked < _FEWEST_BLOCKED
+            verdict = NOT_SUPPORTED if final.positive < final.blocked else UNDECIDED if few else SUPPORTED
             yield _Claim(statement, left, "none", of, verdict)
 
 
