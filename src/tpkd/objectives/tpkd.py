@@ -128,11 +128,18 @@ def direction_loss(
         >>> direction_loss("compensation-only", torch.zeros(1, 3), torch.zeros(1, 3), torch.tensor([0]))
         tensor(1.0986)
     """
+    if name == "tpkd":
+        return tpkd_loss(
+            student_logits,
+            teacher_logits,
+            labels,
+            beta=beta,
+            ignore_index=ignore_index,
+            reduction=reduction,
+            num_items=num_items,
+        )
     check_beta(beta)
     refuse_forward_mode(student_logits)
-    if name == "tpkd":
-        return fast_tpkd_loss(student_logits, teacher_logits, labels, beta, ignore_index, reduction, num_items)
-
     if name not in _CONTROL_VALUES:
         raise ValueError(f"name: expected one of tpkd, {', '.join(_CONTROL_VALUES)}, got {name!r}")
 

@@ -47,6 +47,7 @@ _FIRST_LOOK = 16
 _Softmaxes = tuple[Float[Tensor, "rows 1"], Float[Tensor, "rows 1"], Float[Tensor, "rows 2 1"] | None]
 """The conditional loss, log(1 - rho) - log rho, and where the softmaxes are left unnormalised, their sums."""
 _LOWEST = {dtype: torch.finfo(dtype).min for dtype in (torch.float32, torch.float64)}
+"""What stands in the place of the label's logit."""
 _TRACED_GUESSES = (0.5, 0.625, 0.75, 0.875)
 """Where no value may be read: shares of the least u, between which and the least u itself the root lies."""
 _TRACED_STEPS = 6

@@ -93,11 +93,12 @@ def _pool(bench: Bench, split: str) -> tuple[_Pool, tuple[Scaling, ...]]:
     asked = config.study.blocking.samples
     count = min(asked, len(whole))
     positions, _ = SampleOrder(config.study.seed, len(whole)).positions(0, count)
-    dataset = whole.subset(np.sort(positions))
+    chosen = np.sort(positions)
+    dataset = whole.subset(chosen)
     scaled = scaling(f"{split}.samples", asked, count, f"the split has {len(whole)} samples")
     assert config.teacher is not None
     if split == "test" and config.teacher.model is None:
-        answers = materials.given_test_logits(config, whole)[np.sort(positions)].double()
+        answers = materials.given_test_logits(config, whole)[chosen].double()
         return _Pool(dataset, torch.from_numpy(dataset.labels), torch.zeros(count, dtype=torch.long), answers), scaled
     return _ask_teacher(bench, split, dataset), scaled
 
