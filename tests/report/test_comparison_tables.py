@@ -10,6 +10,7 @@ import pytest
 from studies.comparison_cases import cell, comparison
 from tpkd.records.comparison import PaperProtocol
 from tpkd.report.bundle import ReportRecords
+from tpkd.report.comparison_reading import not_supported, supported
 from tpkd.report.comparison_tables import ablation_table, application_table, cost_table, seeds_table, selection_table
 from tpkd.report.methods import ABLATION, APPLICATION, PAPER_ACCURACY
 from tpkd.report.protocol_tables import protocol_table, settings_table
@@ -87,6 +88,22 @@ def test_missing_and_failed_seeds_are_marked():
     failed = cell("ce", 42, None, status="failed", problem="disk full")
     assert seeds_table(ReportRecords(comparison([failed]))).notes == ("ce-42 failed: disk full",)
     assert "DKD" not in [row[0] for row in plain_rows(cost_table(found))]
+
+
+def test_further_seeds_of_some_objectives_are_named_and_not_missed_in_the_others():
+    cells = [cell(name, seed, 0.8) for name in ("ce", "kd", "dkd", "tpkd") for seed in (42, 43, 44)]
+    found = ReportRecords(comparison([*cells, *(cell(name, 45, 0.9) for name in ("kd", "tpkd"))]))
+    table = application_table(found)
+    assert "over the seeds of each;" in table.caption
+    assert table.notes == ("KD, TPKD: seeds 42, 43, 44, 45; CE, DKD: seeds 42, 43, 44.",)
+    assert {row[0]: row[-1] for row in plain_rows(seeds_table(found))} == {
+        "CE": "",
+        "KD": "90.00",
+        "DKD": "",
+        "TPKD": "90.00",
+    }
+    assert "4 objectives with 3 to 4 seeds" in supported(found)[0]
+    assert not any("not complete" in sentence for sentence in not_supported(found))
 
 
 def test_one_seed_has_no_deviation_and_no_interval():

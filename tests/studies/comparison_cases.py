@@ -34,7 +34,7 @@ def comparison(cells, *, name="by-hand", paper=None, **fields):
             MethodSettings(objective, {}, {"name": "sgd", "weight_decay": 1e-3}, {}, "") for objective in objectives
         ),
         "cells": tuple(cells),
-        "methods": summarize_methods(cells, objectives, seeds),
+        "methods": summarize_methods(cells, objectives),
         "identical": (),
         "environments": (),
     }

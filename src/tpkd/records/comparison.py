@@ -79,6 +79,7 @@ class MethodSummary:
     seeds: tuple[int, ...]
     """Those that finished."""
     missing_seeds: tuple[int, ...]
+    """Those that were asked for and did not."""
     accuracies: tuple[float, ...]
     mean: float | None
     """None where no seed finished."""
@@ -168,6 +169,7 @@ class ComparisonRecord(Record):
     """Of every interval, each for itself."""
     objectives: tuple[str, ...]
     seeds: tuple[int, ...]
+    """All that some objective was asked for with."""
     data: DataFacts | None
     start: NetworkState | None
     """The student before its first step."""

@@ -23,7 +23,8 @@ def not_supported(records: ReportRecords) -> list[str]:
 
 def _what_ran(record: ComparisonRecord) -> str:
     count_of = f"{len(record.objectives)} objective{'s' if len(record.objectives) > 1 else ''}"
-    seeds = f"{len(record.seeds)} seed{'s' if len(record.seeds) > 1 else ''}"
+    counts = sorted({len(method.seeds) + len(method.missing_seeds) for method in record.methods})
+    seeds = f"{' to '.join(map(str, counts[:1] + counts[1:][-1:]))} seed{'s' if counts[-1] > 1 else ''}"
     if record.data is None or record.start is None:
         return f"{count_of} with {seeds}; the accuracy is that of the last epoch, fixed in advance."
     teacher = record.teacher.accuracy if record.teacher else None

@@ -34,10 +34,10 @@ def application_table(records: ReportRecords) -> Table:
     return Table(
         "application",
         f"Full-training accuracy after the last epoch: mean ± sample standard deviation (n − 1) over "
-        f"{_seeds(records)}; differences are paired by seed, with their {_level(records)} t-interval.",
+        f"{_seeds(records, APPLICATION)}; differences are paired by seed, with their {_level(records)} t-interval.",
         columns,
         tuple(rows),
-        tuple(_missing_notes(records, APPLICATION)),
+        tuple(_seed_notes(records, APPLICATION)),
         frozenset(emphasis),
     )
 
@@ -59,10 +59,10 @@ def ablation_table(records: ReportRecords) -> Table:
     columns = (Column("condition", text=True), Column("direction", text=True), Column("accuracy (%)"))
     return Table(
         "ablation",
-        f"Component ablations: mean ± sample standard deviation (n − 1) over {_seeds(records)}.",
+        f"Component ablations: mean ± sample standard deviation (n − 1) over {_seeds(records, tuple(ABLATION))}.",
         (*columns, *_paper_column(records)),
         tuple(rows),
-        tuple(_missing_notes(records, tuple(ABLATION))),
+        tuple(_seed_notes(records, tuple(ABLATION))),
         frozenset(emphasis),
     )
 
@@ -75,8 +75,8 @@ def seeds_table(records: ReportRecords) -> Table:
     for objective in record.objectives:
         row: list[Content] = [title(objective)]
         for seed in record.seeds:
-            index = places[objective, seed]
-            status = record.cells[index].status
+            index = places.get((objective, seed))
+            status = "" if index is None else record.cells[index].status
             row.append(look(f"comparison.cells.{index}.accuracy", "percent") if status == "finished" else status)
         rows.append(tuple(row))
     columns = (Column("method", text=True), *(Column(f"seed {seed}") for seed in record.seeds))
@@ -186,8 +186,22 @@ def _paper_cell(records: ReportRecords, objective: str) -> tuple[Content, ...]:
     return (f"{found[0]:.2f} ± {found[1]:.2f}" if found else "",)
 
 
-def _seeds(records: ReportRecords) -> str:
-    seeds = records.comparison.seeds
+def _seeds(records: ReportRecords, objectives: tuple[str, ...]) -> str:
+    """The seeds of all these rows, where they share them."""
+    groups = _by_seeds(records, objectives)
+    return _listed(next(iter(groups))) if len(groups) == 1 else "the seeds of each"
+
+
+def _by_seeds(records: ReportRecords, objectives: tuple[str, ...]) -> dict[tuple[int, ...], list[str]]:
+    """Seeds, finished or not -> the objectives that were asked for with them; most seeds first."""
+    groups: dict[tuple[int, ...], list[str]] = {}
+    for method in records.comparison.methods:
+        if method.objective in objectives:
+            groups.setdefault(tuple(sorted((*method.seeds, *method.missing_seeds))), []).append(title(method.objective))
+    return dict(sorted(groups.items(), key=lambda group: -len(group[0])))
+
+
+def _listed(seeds: tuple[int, ...]) -> str:
     return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
 
 
@@ -195,7 +209,11 @@ def _level(records: ReportRecords) -> str:
     return f"{100 * records.comparison.confidence_level:g} %"
 
 
-def _missing_notes(records: ReportRecords, objectives: tuple[str, ...]) -> Iterator[str]:
+def _seed_notes(records: ReportRecords, objectives: tuple[str, ...]) -> Iterator[str]:
+    """Which rows have which seeds, where that differs, and which seeds did not finish."""
+    groups = _by_seeds(records, objectives)
+    if len(groups) > 1:
+        yield "; ".join(f"{', '.join(titles)}: {_listed(seeds)}" for seeds, titles in groups.items()) + "."
     for method in records.comparison.methods:
         if method.objective in objectives and method.missing_seeds:
             yield _missing_note(method)

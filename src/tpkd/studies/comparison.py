@@ -82,7 +82,8 @@ def open_grid(
     earlier = read_comparison(grid.directory)
     if earlier is None:
         return grid
-    return plan_grid(path, overrides, methods=methods, seeds=seeds, known=(earlier.objectives, earlier.seeds))
+    known = [(cell.objective, cell.seed) for cell in earlier.cells]
+    return plan_grid(path, overrides, methods=methods, seeds=seeds, known=known)
 
 
 def read_comparison(directory: Path) -> ComparisonRecord | None:

@@ -54,7 +54,7 @@ def collect(grid: Grid, shared: Shared | None, failures: dict[str, str]) -> Comp
         protocol=dict(flat_items("", grid.base.model_dump(mode="json", exclude=_NOT_SHARED))),
         settings=tuple(_settings(config) for config in configs.values()),
         cells=cells,
-        methods=summarize_methods(cells, grid.objectives, grid.seeds),
+        methods=summarize_methods(cells, grid.objectives),
         identical=_identical(cells),
         environments=_environments(grid),
     )

@@ -1,5 +1,6 @@
 """The grid of a comparison: which objectives and seeds, and the run of each of them."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -44,7 +45,7 @@ class GridCell:
 
 @dataclass(frozen=True)
 class Grid:
-    """Objectives × seeds in one directory, in the order of the tables."""
+    """Objectives × seeds in one directory, in the order of the tables; some may have further seeds."""
 
     name: str
     directory: Path
@@ -65,7 +66,7 @@ def plan_grid(
     *,
     methods: Sequence[str] | None = None,
     seeds: Sequence[int] | None = None,
-    known: tuple[Sequence[str], Sequence[int]] = ((), ()),
+    known: Iterable[tuple[str, int]] = (),
 ) -> Grid:
     """Resolve every run of a grid and check that the runs compare nothing but objectives.
 
@@ -74,7 +75,7 @@ def plan_grid(
         overrides: `key=value`, for every run.
         methods: names of `tpkd methods`, by default all.
         seeds: by default 42, 43, 44.
-        known: objectives and seeds that an earlier call has put into the directory; they stay in the tables.
+        known: objective and seed of the cells that earlier calls asked for; they stay in the tables.
 
     Raises:
         InputError: one line with the key or name, and the closest names to an unknown one.
@@ -91,21 +92,23 @@ def plan_grid(
     shared = list(overrides)
     if plain.student.head == "probe" and plain.student.probe_file is None:
         shared.append(f"student.probe_file={directory / 'probe.safetensors'}")  # fitted once for all cells
-    objectives = tuple(name for name in names() if name in chosen or name in known[0])
-    all_seeds = (*asked_seeds, *(seed for seed in known[1] if seed not in asked_seeds))
+    asked = set(itertools.product(chosen, asked_seeds))
+    pairs = asked | set(known)
+    objectives = tuple(name for name in names() if any(objective == name for objective, _ in pairs))
+    all_seeds = tuple(sorted({seed for _, seed in pairs}))
     cells = tuple(
         GridCell(
             objective,
             seed,
             load_config(path, [*shared, f"objective.name={objective}", f"seed={seed}"]),
-            objective in chosen and seed in asked_seeds,
+            (objective, seed) in asked,
         )
-        for objective in objectives
-        for seed in sorted(all_seeds)
+        for objective, seed in itertools.product(objectives, all_seeds)
+        if (objective, seed) in pairs
     )
     _check_shared(cells)
     base = load_config(path, [*shared, "methods={}"])
-    return Grid(PurePath(path).stem, directory, objectives, tuple(sorted(all_seeds)), cells, base)
+    return Grid(PurePath(path).stem, directory, objectives, all_seeds, cells, base)
 
 
 def check_objectives(chosen: Iterable[str], key: str) -> tuple[str, ...]:

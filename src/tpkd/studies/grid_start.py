@@ -59,9 +59,9 @@ def prepare(grid: Grid, on_stage: OnStage) -> Shared:
     _build_caches(grid, on_stage)
     preparation = materials.student_preparation(config, dataset)
     frozen = open_teacher(config, dataset, preparation, device)
-    for cell in grid.cells:
-        if cell.seed == grid.seeds[0] and read_result(cell.directory) is None:
-            build_objective(cell.config, student, frozen)
+    waiting = {cell.objective: cell for cell in grid.cells if cell.asked and read_result(cell.directory) is None}
+    for cell in waiting.values():
+        build_objective(cell.config, student, frozen)
     state = _evaluate(config, student, test, materials.student_preparation(config, test), accelerator)
     _publish(grid.directory / LABELS_NAME, state.labels.numpy())
     start = NetworkState(config.student.model, weights_fingerprint(student), state.accuracy, state.label_loss)

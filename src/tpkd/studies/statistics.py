@@ -80,28 +80,27 @@ def paired_difference(
 def summarize_methods(
     cells: Sequence[Cell],
     objectives: Sequence[str],
-    seeds: Sequence[int],
     references: Sequence[str] = ("kd", "ce", "tpkd"),
 ) -> tuple[MethodSummary, ...]:
     """Every objective over its finished seeds, against the references by seed.
 
     Args:
-        cells: of the grid, in any state.
+        cells: of the grid, in any state; not every objective needs the same seeds.
         objectives: the rows, in order.
-        seeds: all seeds of the grid, so that missing ones are named.
         references: the objectives that the others are compared with.
     """
     finished: dict[str, dict[int, Cell]] = {objective: {} for objective in objectives}
     for cell in cells:
         if cell.status == "finished":
             finished[cell.objective][cell.seed] = cell
-    return tuple(_summarize(objective, finished, seeds, references) for objective in objectives)
+    planned = {name: sorted(cell.seed for cell in cells if cell.objective == name) for name in objectives}
+    return tuple(_summarize(objective, finished, planned[objective], references) for objective in objectives)
 
 
 def _summarize(
-    objective: str, finished: Mapping[str, Mapping[int, Cell]], seeds: Sequence[int], references: Sequence[str]
+    objective: str, finished: Mapping[str, Mapping[int, Cell]], planned: Sequence[int], references: Sequence[str]
 ) -> MethodSummary:
-    cells = [finished[objective][seed] for seed in seeds if seed in finished[objective]]
+    cells = [finished[objective][seed] for seed in planned if seed in finished[objective]]
     accuracies = {name: {seed: cell.accuracy or 0.0 for seed, cell in finished[name].items()} for name in finished}
     values = [accuracies[objective][cell.seed] for cell in cells]
     low, high = mean_interval(values) or (None, None)
@@ -110,7 +109,7 @@ def _summarize(
     return MethodSummary(
         objective=objective,
         seeds=tuple(cell.seed for cell in cells),
-        missing_seeds=tuple(seed for seed in seeds if seed not in finished[objective]),
+        missing_seeds=tuple(seed for seed in planned if seed not in finished[objective]),
         accuracies=tuple(values),
         mean=statistics.fmean(values) if values else None,
         standard_deviation=statistics.stdev(values) if len(values) > 1 else None,
