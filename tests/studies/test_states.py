@@ -1,6 +1,7 @@
 """Snapshots: whole, the same after an interruption, and refused where they belong to something else."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -52,6 +53,15 @@ def test_a_run_of_another_configuration_is_refused_by_its_key(ce_run):
     config = ce_run.changed(**{"student.options.hidden": "[81]"})
     with pytest.raises(InputError, match=r"another configuration: student\.options\.hidden: expected \[80\]"):
         study_blocking(config)
+
+
+def test_a_study_writes_nothing_into_a_run_that_it_refuses(ce_run, tmp_path):
+    kept = ce_run.config.directory
+    (tmp_path / "config.yaml").write_bytes((Path(kept) / "config.yaml").read_bytes())
+    before = (tmp_path / "config.yaml").read_bytes()
+    with pytest.raises(InputError, match="another configuration: seed"):
+        study_blocking(ce_run.changed(seed="43"), tmp_path)
+    assert (tmp_path / "config.yaml").read_bytes() == before
 
 
 def test_another_section_study_is_the_same_run(ce_run):

@@ -17,7 +17,7 @@ from tpkd.parameter_space import network_logits
 from tpkd.records import SnapshotState, StudySource
 from tpkd.training import materials
 from tpkd.training.checkpoint import Checkpoint
-from tpkd.training.directory import CONFIG_NAME, bind
+from tpkd.training.directory import CONFIG_NAME, check_bound
 from tpkd.training.frozen import FrozenModel
 from tpkd.training.loop import snapshot_states
 from tpkd.training.monitor import MIN_CLASSES
@@ -136,7 +136,7 @@ def open_bench(config: RunConfig, directory: str | Path | None = None) -> Bench:
         raise ConfigError("snapshots: missing, and a study looks at them")
     if not (directory / CONFIG_NAME).exists():
         raise InputError(f"{directory}: expected a run of {config.objective.name!r} with snapshots, found none")
-    bind(directory, config)
+    check_bound(directory, config)
     accelerator = start_accelerator(config)
     if accelerator.num_processes > 1:
         raise InputError(f"study: expected a single process, found {accelerator.num_processes}")

@@ -85,14 +85,24 @@ def bind(directory: Path, config: RunConfig) -> None:
     path = directory / CONFIG_NAME
     others = sorted(entry.name for entry in directory.iterdir() if entry.name not in (CONFIG_NAME, LOCK_NAME))
     if path.exists():
-        differences = _differences(config, load_config(path))
-        if not differences:
-            return
         if others:
-            raise InputError(f"{directory}: holds a run of another configuration: {'; '.join(differences)}")
+            check_bound(directory, config)
+        if not _differences(config, load_config(path)):
+            return
     elif others:
         raise InputError(f"{directory}: expected an empty directory or a run, found {others[0]}")
     write_text(path, config_yaml(config))
+
+
+def check_bound(directory: Path, config: RunConfig) -> None:
+    """Refuse a run of another configuration; nothing is written.
+
+    Raises:
+        InputError: every key that differs is named.
+    """
+    differences = _differences(config, load_config(directory / CONFIG_NAME))
+    if differences:
+        raise InputError(f"{directory}: holds a run of another configuration: {'; '.join(differences)}")
 
 
 def _differences(config: RunConfig, saved: RunConfig) -> list[str]:
