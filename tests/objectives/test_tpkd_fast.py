@@ -70,6 +70,40 @@ def test_equals_the_float64_reference_for_every_kind(dtype, num_classes):
     torch.testing.assert_close(values.double(), expected_values, rtol=exact, atol=5 * exact)
 
 
+@pytest.mark.parametrize("beside_nan", [False, True])
+@pytest.mark.parametrize("lead", [-1000.0, 0.0, 20.0, 31.0, 50.0, 80.0, 1000.0])
+@pytest.mark.parametrize("leads", [(0,), (1,), (0, 1)])
+def test_a_label_far_ahead_of_the_others_costs_no_digits(lead, leads, beside_nan):
+    """Also beside a row to be ignored, whose NaN would hide that the others have vanished."""
+    generator = torch.Generator().manual_seed(3)
+    labels = torch.randint(1000, (20,), generator=generator)
+    pair = [torch.randn(20, 1000, generator=generator) for _ in range(2)]
+    for network in leads:
+        pair[network].scatter_(-1, labels[:, None], lead)
+    _, expected = reference(*pair, labels)
+    given = labels
+    if beside_nan:
+        given, expected[0] = labels.clone(), 0.0
+        given[0], pair[0][0] = -100, torch.nan
+    _, gradient = fast(*pair, given, reduction="sum")
+    assert_rows_close(gradient, expected, tolerance(torch.float32, 1000))
+
+
+def test_a_label_far_ahead_of_the_others_in_logits_that_are_written_over():
+    rows = 600  # more than a block
+    generator = torch.Generator().manual_seed(3)
+    student, teacher = (torch.randn(rows, 1000, generator=generator) for _ in range(2))
+    labels = torch.arange(rows)
+    student.fill_diagonal_(50.0)
+    _, expected = reference(student, teacher, labels)
+    label_logits = student.gather(-1, labels[:, None])
+    _, direction = tpkd_fast.values_and_direction(
+        student, teacher, labels, label_logits, None, 0.5, 1.0, True, overwrite=True
+    )
+    assert direction is student
+    assert_rows_close(direction, expected, tolerance(torch.float32, 1000))
+
+
 @pytest.mark.parametrize(("rows", "num_classes"), [(30, 5000), (12, 21841), (2, 151936)])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_equals_the_reference_with_many_classes(dtype, rows, num_classes):

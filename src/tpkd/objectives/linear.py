@@ -10,8 +10,8 @@ from torch.nn.functional import linear
 from tpkd.geometry.directions import check_beta
 from tpkd.geometry.inputs import check_logits
 from tpkd.objectives.injection import inject_gradients, refuse_forward_mode, refuse_second_derivative, scale_rows
-from tpkd.objectives.reduction import check_reduction, denominator
-from tpkd.objectives.tpkd_fast import flat_labels, values_and_direction
+from tpkd.objectives.reduction import check_reduction, denominator, flat_labels
+from tpkd.objectives.tpkd_fast import values_and_direction
 
 _CHUNK_BYTES = 64 * 2**20
 """Student logits that exist at a time."""

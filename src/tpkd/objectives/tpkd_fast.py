@@ -22,14 +22,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from tpkd.geometry.inputs import can_read_values, check_labels, computation_dtype
+from tpkd.geometry.inputs import computation_dtype
 from tpkd.objectives.injection import inject_direction, inject_gradients
-from tpkd.objectives.reduction import Rows, check_class_axis, check_reduction, denominator, rowwise_loss
+from tpkd.objectives.reduction import (
+    Rows,
+    check_class_axis,
+    check_reduction,
+    denominator,
+    look_up_labels,
+    rowwise_loss,
+)
 
 _LOG2_E = math.log2(math.e)
 _SCRATCH_BYTES = 4_000_000
@@ -44,10 +51,14 @@ _GROUP = 64
 """Neighbouring classes whose minimum stands for them where there are more."""
 _FIRST_LOOK = 16
 """Minima of which the first bound is made."""
+_Parts = tuple[Float[Tensor, "rows K"], ...]
+"""Student and teacher."""
 _Softmaxes = tuple[Float[Tensor, "rows 1"], Float[Tensor, "rows 1"], Float[Tensor, "rows 2 1"] | None]
 """The conditional loss, log(1 - rho) - log rho, and where the softmaxes are left unnormalised, their sums."""
 _LOWEST = {dtype: torch.finfo(dtype).min for dtype in (torch.float32, torch.float64)}
 """What stands in the place of the label's logit."""
+_FAR_BEHIND = math.exp(-32)
+"""Sums of exponentials below which the label leads by so much that float32 differences to it lose 1e-6 and more."""
 _TRACED_GUESSES = (0.5, 0.625, 0.75, 0.875)
 """Where no value may be read: shares of the least u, between which and the least u itself the root lies."""
 _TRACED_STEPS = 6
@@ -86,7 +97,9 @@ def fast_tpkd_loss(
     class_axis = check_class_axis(student_logits, {"teacher_logits": teacher_logits}, min_classes=3)
     shape = student_logits.shape
     z, zt = _logit_rows(student_logits, class_axis), _logit_rows(teacher_logits.detach(), class_axis)
-    y, valid, label_logits = _look_up(z.detach(), labels, shape[:class_axis] + shape[class_axis + 1 :], ignore_index)
+    y, valid, label_logits = look_up_labels(
+        z.detach(), labels, shape[:class_axis] + shape[class_axis + 1 :], ignore_index
+    )
     wants_gradient = z.requires_grad and torch.is_grad_enabled()
     count = denominator(len(z), valid, num_items) if reduction == "mean" else 1
     # A known weight of all rows goes straight into the gradient. Not in float16, which would lose small entries that a
@@ -108,51 +121,6 @@ def _logit_rows(logits: Tensor, class_axis: int) -> Tensor:
     if logits.ndim == 2:
         return logits
     return logits.movedim(class_axis, -1).reshape(-1, logits.shape[class_axis])
-
-
-def _look_up(
-    student: Float[Tensor, "rows K"], labels: Int[Tensor, "..."], position_shape: torch.Size, ignore_index: int
-) -> tuple[Int[Tensor, "rows"], Bool[Tensor, "rows"] | None, Float[Tensor, "rows 1"]]:
-    """Labels checked and flat, the mask of valid rows as in `flat_labels`, and the student's logits of the labels."""
-    num_classes = student.shape[-1]
-    if _may_all_be_classes(labels, position_shape, num_classes, ignore_index):
-        y = labels if labels.ndim == 1 else labels.reshape(-1)
-        try:  # the look-up checks every label itself
-            return y, None, student.gather(-1, y.unsqueeze(-1))
-        except RuntimeError:
-            pass  # to be ignored, or to be refused with its position
-    y, valid = flat_labels(labels, position_shape, num_classes, ignore_index)
-    return y, valid, student.gather(-1, y.unsqueeze(-1))
-
-
-def _may_all_be_classes(labels: object, position_shape: torch.Size, num_classes: int, ignore_index: int) -> bool:
-    """Whether looking at the values is free and all there is left to check."""
-    return (
-        isinstance(labels, Tensor)
-        and labels.dtype == torch.long
-        and labels.shape == position_shape
-        and not 0 <= ignore_index < num_classes
-        and can_read_values(labels)
-    )
-
-
-def flat_labels(
-    labels: Int[Tensor, "..."], position_shape: torch.Size, num_classes: int, ignore_index: int
-) -> tuple[Int[Tensor, "rows"], Bool[Tensor, "rows"] | None]:
-    """Check labels and flatten them; the mask of valid rows is `None` where all are known to be valid.
-
-    Example:
-        >>> flat_labels(torch.tensor([2, -100]), torch.Size([2]), 3, -100)
-        (tensor([2, 0]), tensor([ True, False]))
-    """
-    if _may_all_be_classes(labels, position_shape, num_classes, ignore_index) and labels.numel() > 0:
-        least, greatest = labels.aminmax()
-        if least.item() >= 0 and greatest.item() < num_classes:
-            return labels if labels.ndim == 1 else labels.reshape(-1), None
-    check_labels(labels, position_shape, num_classes, ignore_index=ignore_index)
-    flat = labels.reshape(-1).long()
-    valid = flat != ignore_index
-    return torch.where(valid, flat, 0), valid
 
 
 def values_and_direction(
@@ -184,6 +152,7 @@ def values_and_direction(
         direction = student if overwrite else torch.empty_like(student, memory_format=torch.contiguous_format)
     # The gradient is itself working memory where it has the dtype to compute in.
     in_place = direction is not None and direction.dtype == dtype
+    direct = not overwrite and student.is_cpu and student.dtype == teacher.dtype == dtype
     width = _scratch_width(num_classes)
     row_bytes = dtype.itemsize * ((2.05 if in_place else 3.05) * width + _ROW_NUMBERS)
     rows = max(1, int(_SCRATCH_BYTES / row_bytes))
@@ -196,14 +165,14 @@ def values_and_direction(
         # operation finds it in its own cache in the next.
         scratch = student.new_empty((rows, 2, width), dtype=dtype)
         if width > num_classes:
-            scratch.narrow(-1, num_classes, width - num_classes).zero_()
+            scratch[:, 1, num_classes:].zero_()
         spare = None if in_place else student.new_empty((rows, num_classes), dtype=dtype)
         given = [student, teacher, labels.unsqueeze(-1), label_logits] + ([] if direction is None else [direction])
         if rows == num_rows:
-            values = _block(scratch, spare, beta, weight, *given)
+            values = _block(scratch, spare, beta, weight, direct, *given)
         else:
             blocks = zip(*(torch.split(tensor, rows) for tensor in given), strict=True)
-            values = torch.cat([_block(scratch, spare, beta, weight, *block) for block in blocks])
+            values = torch.cat([_block(scratch, spare, beta, weight, direct, *block) for block in blocks])
         if valid is not None:
             ignored = ~valid.unsqueeze(-1)
             values.masked_fill_(ignored, 0.0)
@@ -222,6 +191,7 @@ def _block(
     spare: Tensor | None,
     beta: float,
     weight: float,
+    direct: bool,
     student: Tensor,
     teacher: Tensor,
     y: Tensor,
@@ -231,7 +201,7 @@ def _block(
     """Return the losses of some rows and write their weighted direction into `target`.
 
     `memory` has room for student and teacher, and `spare`, or `target` where there is none, for one more; `target` may
-    be `student` itself.
+    be `student` itself. `direct` says that both have the dtype of `memory` and that they stay as they are.
     """
     num_rows, num_classes = student.shape
     if num_rows < len(memory):
@@ -239,15 +209,11 @@ def _block(
     spare = target if spare is None else spare
     assert spare is not None
     both = memory if memory.shape[-1] == num_classes else memory[..., :num_classes]
-    of_student, of_teacher = both.unbind(1)
-    of_student.copy_(student)
-    of_teacher.copy_(teacher)
-    # The label gets the lowest finite number: its exponential is exactly 0, and the log-ratio below stays finite.
-    lowest = _LOWEST[memory.dtype]
-    of_student.scatter_(-1, y, lowest)
-    of_teacher.scatter_(-1, y, lowest)
-    softmaxes = _softmaxes_of_few if num_classes <= _FEW else _softmaxes_of_many
-    conditional, lag, sums = softmaxes(both, of_student, of_teacher, label_logits, spare)
+    of_student, of_teacher = parts = both.unbind(1)
+    if num_classes <= _FEW:
+        conditional, lag, sums = _softmaxes_of_few(both, parts, student, teacher, y, label_logits, spare)
+    else:
+        conditional, lag, sums = _softmaxes_of_many(both, parts, student, teacher, y, label_logits, spare, direct)
     # The default threshold of softplus costs 2e-9; at 40 its linear branch is exact in float64.
     values = torch.add(softplus(lag, threshold=40.0), conditional.clamp_min_(0.0), alpha=beta)
     if target is None:
@@ -275,9 +241,11 @@ def _block(
 
 
 def _softmaxes_of_few(
-    both: Tensor, of_student: Tensor, of_teacher: Tensor, label_logits: Tensor, spare: Tensor
+    both: Tensor, parts: _Parts, student: Tensor, teacher: Tensor, y: Tensor, label_logits: Tensor, spare: Tensor
 ) -> _Softmaxes:
-    """Turn logits in place into r and q, by as few calls as possible: they cost more than what they do."""
+    """Write r and q into the parts of `both`, by as few calls as possible: they cost more than what they do."""
+    of_student, of_teacher = parts
+    _copy_masked(parts, student, teacher, y)
     largest = of_student.amax(-1, keepdim=True)
     torch.log_softmax(both, -1, out=both)
     log_ratio = torch.sub(of_teacher, of_student, out=spare)
@@ -288,18 +256,50 @@ def _softmaxes_of_few(
 
 
 def _softmaxes_of_many(
-    both: Tensor, of_student: Tensor, of_teacher: Tensor, label_logits: Tensor, spare: Tensor
+    both: Tensor,
+    parts: _Parts,
+    student: Tensor,
+    teacher: Tensor,
+    y: Tensor,
+    label_logits: Tensor,
+    spare: Tensor,
+    direct: bool,
 ) -> _Softmaxes:
-    """Turn logits in place into multiples of r and q, by as few passes as possible; the multiples are the sums."""
-    largest = both.amax(-1, keepdim=True)
-    both.sub_(largest)
+    """Write multiples of r and q into the parts of `both`, by as few passes as possible; the multiples are the sums.
+
+    With `direct` logits are read where they are, and the largest may be the label's. That does no harm unless the label
+    is far ahead of all others; then everything is done again with the label masked first.
+    """
+    of_student, of_teacher = parts
+    if not direct:
+        _copy_masked(parts, student, teacher, y)
+        student, teacher = parts
+    largest = student.amax(-1, keepdim=True)
+    torch.sub(student, largest, out=of_student)
+    torch.sub(teacher, teacher.amax(-1, keepdim=True), out=of_teacher)
+    if direct:
+        _mask(parts, y)
     log_ratio = torch.sub(of_teacher, of_student, out=spare)
     sums = both.mul_(_LOG2_E).exp2_().sum(-1, keepdim=True)
+    if direct and not sums.amin().item() >= _FAR_BEHIND:  # a row to be ignored may hold NaN
+        return _softmaxes_of_many(both, parts, student, teacher, y, label_logits, spare, direct=False)
     sum_r, sum_q = sums.unbind(1)
     expected = log_ratio.mul_(of_teacher).sum(-1, keepdim=True)
     conditional = torch.addcdiv(torch.log(sum_r / sum_q), expected, sum_q)
-    lag = torch.sub(largest[:, 0], label_logits).add_(sum_r.log())
+    lag = torch.sub(largest, label_logits).add_(sum_r.log())
     return conditional, lag, sums
+
+
+def _copy_masked(parts: _Parts, student: Tensor, teacher: Tensor, y: Tensor) -> None:
+    parts[0].copy_(student)
+    parts[1].copy_(teacher)
+    _mask(parts, y)
+
+
+def _mask(parts: _Parts, y: Tensor) -> None:
+    """Give the label the lowest finite number: its exponential is exactly 0, and logarithms of ratios stay finite."""
+    for part in parts:
+        part.scatter_(-1, y, _LOWEST[part.dtype])
 
 
 def _safe_threshold(
