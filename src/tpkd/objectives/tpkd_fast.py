@@ -53,8 +53,8 @@ _FIRST_LOOK = 16
 """Minima of which the first bound is made."""
 _Parts = tuple[Float[Tensor, "rows K"], ...]
 """Student and teacher."""
-_Softmaxes = tuple[Float[Tensor, "rows 1"], Float[Tensor, "rows 1"], Float[Tensor, "rows 2 1"] | None]
-"""The conditional loss, log(1 - rho) - log rho, and where the softmaxes are left unnormalised, their sums."""
+_Softmaxes = tuple[Float[Tensor, "rows 1"], Float[Tensor, "rows 1"], tuple[Tensor, Tensor] | None]
+"""The conditional loss, log(1 - rho) - log rho; of unnormalised softmaxes the student's sum, and it over the teacher's."""
 _LOWEST = {dtype: torch.finfo(dtype).min for dtype in (torch.float32, torch.float64)}
 """What stands in the place of the label's logit."""
 _FAR_BEHIND = math.exp(-32)
@@ -150,13 +150,14 @@ def values_and_direction(
     direction = None
     if wants_gradient:
         direction = student if overwrite else torch.empty_like(student, memory_format=torch.contiguous_format)
-    # The gradient is itself working memory where it has the dtype to compute in.
+    # The gradient is itself working memory where it has the dtype to compute in; many classes do without.
     in_place = direction is not None and direction.dtype == dtype
+    buffers = 3 if num_classes <= _FEW and not in_place else 2
     direct = not overwrite and student.is_cpu and student.dtype == teacher.dtype == dtype
     width = _scratch_width(num_classes)
-    row_bytes = dtype.itemsize * ((2.05 if in_place else 3.05) * width + _ROW_NUMBERS)
+    row_bytes = dtype.itemsize * ((buffers + 0.05) * width + _ROW_NUMBERS)
     rows = max(1, int(_SCRATCH_BYTES / row_bytes))
-    if not in_place and student.numel() >= _WORTH_SPLITTING:
+    if buffers == 3 and student.numel() >= _WORTH_SPLITTING:
         rows = min(rows, -(-2 * num_rows // 3))  # three buffers of twice the width would be more than KD holds
     rows = -(-num_rows // max(1, -(-num_rows // rows)))  # blocks of one size
     # Nothing here is recorded; saying so spares every operation its bookkeeping.
@@ -166,7 +167,7 @@ def values_and_direction(
         scratch = student.new_empty((rows, 2, width), dtype=dtype)
         if width > num_classes:
             scratch[:, 1, num_classes:].zero_()
-        spare = None if in_place else student.new_empty((rows, num_classes), dtype=dtype)
+        spare = student.new_empty((rows, num_classes), dtype=dtype) if buffers == 3 else None
         given = [student, teacher, labels.unsqueeze(-1), label_logits] + ([] if direction is None else [direction])
         if rows == num_rows:
             values = _block(scratch, spare, beta, weight, direct, *given)
@@ -206,11 +207,12 @@ def _block(
     num_rows, num_classes = student.shape
     if num_rows < len(memory):
         memory, spare = memory[:num_rows], None if spare is None else spare[:num_rows]
-    spare = target if spare is None else spare
-    assert spare is not None
+    if spare is None and target is not None and target.dtype == memory.dtype:
+        spare = target
     both = memory if memory.shape[-1] == num_classes else memory[..., :num_classes]
     of_student, of_teacher = parts = both.unbind(1)
     if num_classes <= _FEW:
+        assert spare is not None
         conditional, lag, sums = _softmaxes_of_few(both, parts, student, teacher, y, label_logits, spare)
     else:
         conditional, lag, sums = _softmaxes_of_many(both, parts, student, teacher, y, label_logits, spare, direct)
@@ -222,16 +224,16 @@ def _block(
     if sums is None:
         u = torch.sub(of_student, of_teacher, out=of_teacher)
     else:
-        u = torch.addcmul(of_student, of_teacher, sums[:, 0] / sums[:, 1], value=-1, out=of_teacher)
+        u = torch.addcmul(of_student, of_teacher, sums[1], value=-1, out=of_teacher)
     zeta = _safe_threshold(u, memory, spare)
     residual = lag.sigmoid_().mul_(weight)
-    # Not into u, which one thread has just looked through: the others would have to fetch it back.
-    d = torch.maximum(u, zeta, out=spare)
+    # Rather not into u, which one thread has just looked through: the others would have to fetch it back.
+    d = torch.maximum(u, zeta, out=u if spare is None else spare)
     if sums is None:
         v = torch.add(of_student.mul_(residual), d, alpha=beta * weight, out=d)
         v_label = zeta.mul(beta * weight).sub_(residual)
     else:
-        unit = sums[:, 0].reciprocal()
+        unit = sums[0].reciprocal()
         v = torch.addcmul(of_student.mul_(residual * unit), d, unit, value=beta * weight, out=d)
         v_label = torch.addcmul(residual.neg_(), zeta, unit, value=beta * weight)
     v.scatter_(-1, y, v_label)
@@ -262,32 +264,39 @@ def _softmaxes_of_many(
     teacher: Tensor,
     y: Tensor,
     label_logits: Tensor,
-    spare: Tensor,
+    spare: Tensor | None,
     direct: bool,
 ) -> _Softmaxes:
     """Write multiples of r and q into the parts of `both`, by as few passes as possible; the multiples are the sums.
 
     With `direct` logits are read where they are, and the largest may be the label's. That does no harm unless the label
-    is far ahead of all others; then everything is done again with the label masked first.
+    is far ahead of all others; then everything is done again with the label masked first. Without `spare`, log-ratios
+    take the place of the student, which is read again.
     """
     of_student, of_teacher = parts
     if not direct:
         _copy_masked(parts, student, teacher, y)
-        student, teacher = parts
-    largest = student.amax(-1, keepdim=True)
-    torch.sub(student, largest, out=of_student)
-    torch.sub(teacher, teacher.amax(-1, keepdim=True), out=of_teacher)
+    source, source_of_teacher = (student, teacher) if direct else parts
+    largest = source.amax(-1, keepdim=True)
+    torch.sub(source, largest, out=of_student)
+    torch.sub(source_of_teacher, source_of_teacher.amax(-1, keepdim=True), out=of_teacher)
     if direct:
         _mask(parts, y)
-    log_ratio = torch.sub(of_teacher, of_student, out=spare)
-    sums = both.mul_(_LOG2_E).exp2_().sum(-1, keepdim=True)
+    log_ratio = torch.sub(of_teacher, of_student, out=of_student if spare is None else spare)
+    if spare is None:
+        expected = log_ratio.mul_(of_teacher.mul_(_LOG2_E).exp2_()).sum(-1, keepdim=True)
+        of_student.copy_(student).sub_(largest).scatter_(-1, y, _LOWEST[both.dtype]).mul_(_LOG2_E).exp2_()
+        sums = both.sum(-1, keepdim=True)
+    else:
+        sums = both.mul_(_LOG2_E).exp2_().sum(-1, keepdim=True)
+        expected = log_ratio.mul_(of_teacher).sum(-1, keepdim=True)
     if direct and not sums.amin().item() >= _FAR_BEHIND:  # a row to be ignored may hold NaN
         return _softmaxes_of_many(both, parts, student, teacher, y, label_logits, spare, direct=False)
     sum_r, sum_q = sums.unbind(1)
-    expected = log_ratio.mul_(of_teacher).sum(-1, keepdim=True)
-    conditional = torch.addcdiv(torch.log(sum_r / sum_q), expected, sum_q)
+    ratio = sum_r / sum_q
+    conditional = torch.addcdiv(ratio.log(), expected, sum_q)
     lag = torch.sub(largest, label_logits).add_(sum_r.log())
-    return conditional, lag, sums
+    return conditional, lag, (sum_r, ratio)
 
 
 def _copy_masked(parts: _Parts, student: Tensor, teacher: Tensor, y: Tensor) -> None:
@@ -303,7 +312,7 @@ def _mask(parts: _Parts, y: Tensor) -> None:
 
 
 def _safe_threshold(
-    u: Float[Tensor, "rows K"], memory: Float[Tensor, "rows 2 width"], spare: Float[Tensor, "rows K"]
+    u: Float[Tensor, "rows K"], memory: Float[Tensor, "rows 2 width"], spare: Float[Tensor, "rows K"] | None
 ) -> Float[Tensor, "rows 1"]:
     """The root zeta, by steps until it stands still; by a fixed number of steps where no value may be read.
 
@@ -312,6 +321,7 @@ def _safe_threshold(
     if u.device.type != "cpu":
         return _traced_threshold(u)
     if u.shape[-1] <= _FEW:
+        assert spare is not None
         return _least_bound(spare.copy_(u))
     num_rows, _, width = memory.shape
     num_groups = width // _GROUP
