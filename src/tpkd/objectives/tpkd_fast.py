@@ -54,7 +54,7 @@ _FIRST_LOOK = 16
 _Parts = tuple[Float[Tensor, "rows K"], ...]
 """Student and teacher."""
 _Softmaxes = tuple[Float[Tensor, "rows 1"], Float[Tensor, "rows 1"], tuple[Tensor, Tensor] | None]
-"""The conditional loss, log(1 - rho) - log rho; of unnormalised softmaxes the student's sum, and it over the teacher's."""
+"""The conditional loss, log(1 - rho) - log rho; of unnormalised softmaxes the sum of r, and its ratio to that of q."""
 _LOWEST = {dtype: torch.finfo(dtype).min for dtype in (torch.float32, torch.float64)}
 """What stands in the place of the label's logit."""
 _FAR_BEHIND = math.exp(-32)
