@@ -103,7 +103,10 @@ def test_further_seeds_of_some_objectives_are_named_and_not_missed_in_the_others
         "TPKD": "90.00",
     }
     assert "4 objectives with 3 to 4 seeds" in supported(found)[0]
-    assert not any("not complete" in sentence for sentence in not_supported(found))
+    cautions = not_supported(found)
+    assert not any("not complete" in sentence for sentence in cautions)
+    assert any("Objectives have different seeds" in sentence for sentence in cautions)
+    assert any("from CE by seed (over 42, 43, 44, which both have)" in sentence for sentence in supported(found))
 
 
 def test_one_seed_has_no_deviation_and_no_interval():

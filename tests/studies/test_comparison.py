@@ -157,6 +157,14 @@ def test_finished_cells_never_run_again(small, tmp_path):
     assert (record.objectives, record.seeds) == (("ce", "tpkd"), (42, 43, 44))
     assert [cell.status for cell in record.cells] == ["finished"] * 5
     assert [(method.seeds, method.missing_seeds) for method in record.methods] == [((42, 43), ()), ((42, 43, 44), ())]
+    # What a call that was killed has started is there again, done or not.
+    started = tmp_path / "ce" / "seed-44"
+    started.mkdir(parents=True)
+    earlier = (tmp_path / "ce" / "seed-43" / "config.yaml").read_text()
+    (started / "config.yaml").write_text(earlier.replace("seed: 43", "seed: 44"))
+    record, ran = small(methods=("tpkd",), seeds=(42,))
+    assert ran == []
+    assert record.methods[0].missing_seeds == (44,)
 
 
 def test_records_alone_are_enough_to_go_on(small, tmp_path):

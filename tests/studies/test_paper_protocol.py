@@ -9,9 +9,9 @@ from tpkd.studies.paper_protocol import SEEDS, paper_protocol
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
 
-def protocol_of(file, *overrides, seeds=SEEDS):
+def protocol_of(file, *overrides, seeds=SEEDS, **others):
     configs = {name: load_config(CONFIGS / file, [*overrides, f"objective.name={name}"]) for name in names()}
-    return paper_protocol(configs, seeds)
+    return paper_protocol(configs, dict.fromkeys(configs, seeds) | others)
 
 
 @pytest.mark.parametrize(("file", "domain"), [("paper-vision.yaml", "vision"), ("paper-text.yaml", "text")])
@@ -38,6 +38,10 @@ def test_the_shipped_protocols_are_the_papers(file, domain):
 def test_every_departure_is_named(override, key):
     (difference,) = protocol_of("paper-vision.yaml", override).differences
     assert difference.startswith(f"{key}: expected ")
+
+
+def test_one_objective_with_fewer_seeds_is_not_the_papers_protocol():
+    assert protocol_of("paper-text.yaml", tpkd=(42,)).differences == ("tpkd: seeds: expected [42, 43, 44], found [42]",)
 
 
 def test_other_seeds_and_the_text_warmup_are_named():

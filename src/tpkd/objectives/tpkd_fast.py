@@ -18,6 +18,7 @@ margin by construction.
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -51,14 +52,12 @@ _GROUP = 64
 """Neighbouring classes whose minimum stands for them where there are more."""
 _FIRST_LOOK = 16
 """Minima of which the first bound is made."""
-_Parts = tuple[Float[Tensor, "rows K"], ...]
+_Parts = Sequence[Float[Tensor, "rows K"]]
 """Student and teacher."""
 _Softmaxes = tuple[Float[Tensor, "rows 1"], Float[Tensor, "rows 1"], tuple[Tensor, Tensor] | None]
 """The conditional loss, log(1 - rho) - log rho; of unnormalised softmaxes the sum of r, and its ratio to that of q."""
 _LOWEST = {dtype: torch.finfo(dtype).min for dtype in (torch.float32, torch.float64)}
 """What stands in the place of the label's logit."""
-_FAR_BEHIND = math.exp(-32)
-"""Sums of exponentials below which the label leads by so much that float32 differences to it lose 1e-6 and more."""
 _TRACED_GUESSES = (0.5, 0.625, 0.75, 0.875)
 """Where no value may be read: shares of the least u, between which and the least u itself the root lies."""
 _TRACED_STEPS = 6
@@ -153,7 +152,6 @@ def values_and_direction(
     # The gradient is itself working memory where it has the dtype to compute in; many classes do without.
     in_place = direction is not None and direction.dtype == dtype
     buffers = 3 if num_classes <= _FEW and not in_place else 2
-    direct = not overwrite and student.is_cpu and student.dtype == teacher.dtype == dtype
     width = _scratch_width(num_classes)
     row_bytes = dtype.itemsize * ((buffers + 0.05) * width + _ROW_NUMBERS)
     rows = max(1, int(_SCRATCH_BYTES / row_bytes))
@@ -170,10 +168,10 @@ def values_and_direction(
         spare = student.new_empty((rows, num_classes), dtype=dtype) if buffers == 3 else None
         given = [student, teacher, labels.unsqueeze(-1), label_logits] + ([] if direction is None else [direction])
         if rows == num_rows:
-            values = _block(scratch, spare, beta, weight, direct, *given)
+            values = _block(scratch, spare, beta, weight, *given)
         else:
             blocks = zip(*(torch.split(tensor, rows) for tensor in given), strict=True)
-            values = torch.cat([_block(scratch, spare, beta, weight, direct, *block) for block in blocks])
+            values = torch.cat([_block(scratch, spare, beta, weight, *block) for block in blocks])
         if valid is not None:
             ignored = ~valid.unsqueeze(-1)
             values.masked_fill_(ignored, 0.0)
@@ -192,7 +190,6 @@ def _block(
     spare: Tensor | None,
     beta: float,
     weight: float,
-    direct: bool,
     student: Tensor,
     teacher: Tensor,
     y: Tensor,
@@ -201,8 +198,8 @@ def _block(
 ) -> Tensor:
     """Return the losses of some rows and write their weighted direction into `target`.
 
-    `memory` has room for student and teacher, and `spare`, or `target` where there is none, for one more; `target` may
-    be `student` itself. `direct` says that both have the dtype of `memory` and that they stay as they are.
+    `memory` has room for student and teacher, and `spare` for one more; without it `target` is used where it has the
+    dtype. `target` may be `student` itself.
     """
     num_rows, num_classes = student.shape
     if num_rows < len(memory):
@@ -213,27 +210,27 @@ def _block(
     of_student, of_teacher = parts = both.unbind(1)
     if num_classes <= _FEW:
         assert spare is not None
-        conditional, lag, sums = _softmaxes_of_few(both, parts, student, teacher, y, label_logits, spare)
+        conditional, lag, scale = _softmaxes_of_few(both, parts, student, teacher, y, label_logits, spare)
     else:
-        conditional, lag, sums = _softmaxes_of_many(both, parts, student, teacher, y, label_logits, spare, direct)
+        conditional, lag, scale = _softmaxes_of_many(both, parts, student, teacher, y, label_logits, spare)
     # The default threshold of softplus costs 2e-9; at 40 its linear branch is exact in float64.
     values = torch.add(softplus(lag, threshold=40.0), conditional.clamp_min_(0.0), alpha=beta)
     if target is None:
         return values
     # Equal logits have equal sums, and nothing left to learn: u is exactly 0.
-    if sums is None:
+    if scale is None:
         u = torch.sub(of_student, of_teacher, out=of_teacher)
     else:
-        u = torch.addcmul(of_student, of_teacher, sums[1], value=-1, out=of_teacher)
+        u = torch.addcmul(of_student, of_teacher, scale[1], value=-1, out=of_teacher)
     zeta = _safe_threshold(u, memory, spare)
     residual = lag.sigmoid_().mul_(weight)
     # Rather not into u, which one thread has just looked through: the others would have to fetch it back.
     d = torch.maximum(u, zeta, out=u if spare is None else spare)
-    if sums is None:
+    if scale is None:
         v = torch.add(of_student.mul_(residual), d, alpha=beta * weight, out=d)
         v_label = zeta.mul(beta * weight).sub_(residual)
     else:
-        unit = sums[0].reciprocal()
+        unit = scale[0].reciprocal()
         v = torch.addcmul(of_student.mul_(residual * unit), d, unit, value=beta * weight, out=d)
         v_label = torch.addcmul(residual.neg_(), zeta, unit, value=beta * weight)
     v.scatter_(-1, y, v_label)
@@ -265,50 +262,40 @@ def _softmaxes_of_many(
     y: Tensor,
     label_logits: Tensor,
     spare: Tensor | None,
-    direct: bool,
 ) -> _Softmaxes:
     """Write multiples of r and q into the parts of `both`, by as few passes as possible; the multiples are the sums.
 
-    With `direct` logits are read where they are, and the largest may be the label's. That does no harm unless the label
-    is far ahead of all others; then everything is done again with the label masked first. Without `spare`, log-ratios
-    take the place of the student, which is read again.
+    Without `spare`, log-ratios take the place of the student, which is read again.
     """
     of_student, of_teacher = parts
-    if not direct:
-        _copy_masked(parts, student, teacher, y)
-    source, source_of_teacher = (student, teacher) if direct else parts
-    largest = source.amax(-1, keepdim=True)
-    torch.sub(source, largest, out=of_student)
-    torch.sub(source_of_teacher, source_of_teacher.amax(-1, keepdim=True), out=of_teacher)
-    if direct:
-        _mask(parts, y)
+    _copy_masked(parts, student, teacher, y)
+    largest = both.amax(-1, keepdim=True)
+    both.sub_(largest)
     log_ratio = torch.sub(of_teacher, of_student, out=of_student if spare is None else spare)
     if spare is None:
         expected = log_ratio.mul_(of_teacher.mul_(_LOG2_E).exp2_()).sum(-1, keepdim=True)
-        of_student.copy_(student).sub_(largest).scatter_(-1, y, _LOWEST[both.dtype]).mul_(_LOG2_E).exp2_()
+        of_student.copy_(student).sub_(largest[:, 0])
+        _mask(of_student, y)
+        of_student.mul_(_LOG2_E).exp2_()
         sums = both.sum(-1, keepdim=True)
     else:
         sums = both.mul_(_LOG2_E).exp2_().sum(-1, keepdim=True)
         expected = log_ratio.mul_(of_teacher).sum(-1, keepdim=True)
-    if direct and not sums.amin().item() >= _FAR_BEHIND:  # a row to be ignored may hold NaN
-        return _softmaxes_of_many(both, parts, student, teacher, y, label_logits, spare, direct=False)
     sum_r, sum_q = sums.unbind(1)
     ratio = sum_r / sum_q
     conditional = torch.addcdiv(ratio.log(), expected, sum_q)
-    lag = torch.sub(largest, label_logits).add_(sum_r.log())
+    lag = torch.sub(largest[:, 0], label_logits).add_(sum_r.log())
     return conditional, lag, (sum_r, ratio)
 
 
 def _copy_masked(parts: _Parts, student: Tensor, teacher: Tensor, y: Tensor) -> None:
-    parts[0].copy_(student)
-    parts[1].copy_(teacher)
-    _mask(parts, y)
+    for part, logits in zip(parts, (student, teacher), strict=True):
+        _mask(part.copy_(logits), y)
 
 
-def _mask(parts: _Parts, y: Tensor) -> None:
+def _mask(logits: Tensor, y: Tensor) -> None:
     """Give the label the lowest finite number: its exponential is exactly 0, and logarithms of ratios stay finite."""
-    for part in parts:
-        part.scatter_(-1, y, _LOWEST[part.dtype])
+    logits.scatter_(-1, y, _LOWEST[logits.dtype])
 
 
 def _safe_threshold(

@@ -18,13 +18,14 @@ def supported(records: ReportRecords) -> list[str]:
 def not_supported(records: ReportRecords) -> list[str]:
     """What a reader might take from the page and should not."""
     record = records.comparison
-    return [*_incomplete(record), *_paper(record), *_limits(record)]
+    return [*_incomplete(record), *_uneven(record), *_paper(record), *_limits(record)]
 
 
 def _what_ran(record: ComparisonRecord) -> str:
     count_of = f"{len(record.objectives)} objective{'s' if len(record.objectives) > 1 else ''}"
     counts = sorted({len(method.seeds) + len(method.missing_seeds) for method in record.methods})
-    seeds = f"{' to '.join(map(str, counts[:1] + counts[1:][-1:]))} seed{'s' if counts[-1] > 1 else ''}"
+    least, most = counts[0], counts[-1]
+    seeds = f"{most if least == most else f'{least} to {most}'} seed{'s' if most > 1 else ''}"
     if record.data is None or record.start is None:
         return f"{count_of} with {seeds}; the accuracy is that of the last epoch, fixed in advance."
     teacher = record.teacher.accuracy if record.teacher else None
@@ -48,6 +49,8 @@ def difference_sentence(method: MethodSummary, pair: PairedDifference, level: fl
     """What seeds say about two objectives, and whether they decide between them."""
     name, other = title(method.objective), title(pair.reference)
     said = f"{name} ends at {percent(method.mean)} % in the mean, {points(pair.mean)} points from {other} by seed"
+    if pair.seeds != method.seeds:
+        said += f" (over {', '.join(map(str, pair.seeds))}, which both have)"
     if pair.low is None or pair.high is None:
         return f"{said}; one seed alone does not say how far that is chance."
     interval = f"({100 * level:g} % interval {points(pair.low)} to {points(pair.high)})"
@@ -63,8 +66,14 @@ def _ablation(record: ComparisonRecord) -> Iterator[str]:
     found = [method for method in parts if method is not None and method.mean is not None]
     if full is None or full.mean is None or not found:
         return
-    said = ", ".join(f"{title(method.objective)} {percent(method.mean)} %" for method in found)
-    yield f"Against TPKD's {percent(full.mean)} %, its parts alone reach: {said}."
+    if all(method.seeds == full.seeds for method in found):
+        said = ", ".join(f"{title(method.objective)} {percent(method.mean)} %" for method in found)
+        yield f"Against TPKD's {percent(full.mean)} %, its parts alone reach: {said}."
+        return
+    pairs = [(method, pair) for method in found for pair in method.versus if pair.reference == "tpkd"]
+    said = ", ".join(f"{title(method.objective)} {points(pair.mean)}" for method, pair in pairs)
+    if said:
+        yield f"By the seeds that both have, its parts alone end from TPKD, in points: {said}."
 
 
 def _final(record: ComparisonRecord) -> Iterator[str]:
@@ -144,6 +153,14 @@ def _incomplete(record: ComparisonRecord) -> Iterator[str]:
         named = ", ".join(f"{cell.objective}-{cell.seed} ({cell.status})" for cell in left[:6])
         more = f" and {len(left) - 6} more" if len(left) > 6 else ""
         yield f"The grid is not complete: {named}{more}. Rows without all seeds say so and are not like the others."
+
+
+def _uneven(record: ComparisonRecord) -> Iterator[str]:
+    if len({(*method.seeds, *method.missing_seeds) for method in record.methods}) > 1:
+        yield (
+            "Objectives have different seeds, so their means are not over the same runs: compare them by their paired "
+            "differences, which are over the seeds that both have."
+        )
 
 
 def _paper(record: ComparisonRecord) -> Iterator[str]:

@@ -189,7 +189,7 @@ def _paper_cell(records: ReportRecords, objective: str) -> tuple[Content, ...]:
 def _seeds(records: ReportRecords, objectives: tuple[str, ...]) -> str:
     """The seeds of all these rows, where they share them."""
     groups = _by_seeds(records, objectives)
-    return _listed(next(iter(groups))) if len(groups) == 1 else "the seeds of each"
+    return "the seeds of each" if len(groups) > 1 else _listed(next(iter(groups), records.comparison.seeds))
 
 
 def _by_seeds(records: ReportRecords, objectives: tuple[str, ...]) -> dict[tuple[int, ...], list[str]]:

@@ -82,8 +82,7 @@ def open_grid(
     earlier = read_comparison(grid.directory)
     if earlier is None:
         return grid
-    known = [(cell.objective, cell.seed) for cell in earlier.cells]
-    return plan_grid(path, overrides, methods=methods, seeds=seeds, known=known)
+    return plan_grid(path, overrides, methods=methods, seeds=seeds, known=(earlier.objectives, earlier.seeds))
 
 
 def read_comparison(directory: Path) -> ComparisonRecord | None:

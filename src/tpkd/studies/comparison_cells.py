@@ -50,7 +50,7 @@ def collect(grid: Grid, shared: Shared | None, failures: dict[str, str]) -> Comp
         data=shared.data if shared else None,
         start=shared.start if shared else None,
         teacher=shared.teacher if shared else None,
-        paper=paper_protocol(configs, grid.seeds),
+        paper=paper_protocol(configs, grid.seeds_by_objective()),
         protocol=dict(flat_items("", grid.base.model_dump(mode="json", exclude=_NOT_SHARED))),
         settings=tuple(_settings(config) for config in configs.values()),
         cells=cells,

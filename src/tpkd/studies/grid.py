@@ -30,7 +30,7 @@ class GridCell:
     seed: int
     config: RunConfig
     asked: bool = True
-    """Whether this call is to run it; else it is there because an earlier one did."""
+    """Whether this call is to run it; else it is there because an earlier one started it."""
 
     @property
     def name(self) -> str:
@@ -59,6 +59,10 @@ class Grid:
         """One configuration an objective; its seeds have the same but for the seed."""
         return {cell.objective: cell.config for cell in self.cells}
 
+    def seeds_by_objective(self) -> dict[str, tuple[int, ...]]:
+        """The seeds of each objective."""
+        return {name: tuple(cell.seed for cell in self.cells if cell.objective == name) for name in self.objectives}
+
 
 def plan_grid(
     path: str | Path,
@@ -66,7 +70,7 @@ def plan_grid(
     *,
     methods: Sequence[str] | None = None,
     seeds: Sequence[int] | None = None,
-    known: Iterable[tuple[str, int]] = (),
+    known: tuple[Sequence[str], Sequence[int]] = ((), ()),
 ) -> Grid:
     """Resolve every run of a grid and check that the runs compare nothing but objectives.
 
@@ -75,7 +79,7 @@ def plan_grid(
         overrides: `key=value`, for every run.
         methods: names of `tpkd methods`, by default all.
         seeds: by default 42, 43, 44.
-        known: objective and seed of the cells that earlier calls asked for; they stay in the tables.
+        known: objectives and seeds of earlier calls; of their cells, those that have been started stay in the tables.
 
     Raises:
         InputError: one line with the key or name, and the closest names to an unknown one.
@@ -92,20 +96,19 @@ def plan_grid(
     shared = list(overrides)
     if plain.student.head == "probe" and plain.student.probe_file is None:
         shared.append(f"student.probe_file={directory / 'probe.safetensors'}")  # fitted once for all cells
-    asked = set(itertools.product(chosen, asked_seeds))
-    pairs = asked | set(known)
-    objectives = tuple(name for name in names() if any(objective == name for objective, _ in pairs))
-    all_seeds = tuple(sorted({seed for _, seed in pairs}))
-    cells = tuple(
+    objectives = tuple(name for name in names() if name in chosen or name in known[0])
+    all_seeds = tuple(sorted({*asked_seeds, *known[1]}))
+    possible = (
         GridCell(
             objective,
             seed,
             load_config(path, [*shared, f"objective.name={objective}", f"seed={seed}"]),
-            (objective, seed) in asked,
+            objective in chosen and seed in asked_seeds,
         )
         for objective, seed in itertools.product(objectives, all_seeds)
-        if (objective, seed) in pairs
     )
+    # An objective may have seeds that nobody asked for with another: those are not cells.
+    cells = tuple(cell for cell in possible if cell.asked or (cell.directory / CONFIG_NAME).exists())
     _check_shared(cells)
     base = load_config(path, [*shared, "methods={}"])
     return Grid(PurePath(path).stem, directory, objectives, all_seeds, cells, base)

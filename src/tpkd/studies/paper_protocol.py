@@ -79,22 +79,22 @@ _SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def paper_protocol(configs: Mapping[str, RunConfig], seeds: Sequence[int]) -> PaperProtocol:
+def paper_protocol(configs: Mapping[str, RunConfig], seeds: Mapping[str, Sequence[int]]) -> PaperProtocol:
     """Which of the paper's two domains a grid belongs to, and every key that is not as there.
 
     Args:
         configs: the resolved configuration of each objective.
-        seeds: of the grid.
+        seeds: of each objective.
     """
     data = next(iter(configs.values())).data.name
     domain = next((name for name, keys in _DOMAINS.items() if keys["data.name"] == data), None)
     if domain is None:
         return PaperProtocol(None, (f"data.name: expected cifar100 or clinc150, found {data}",))
     differences: list[str] = []
-    if tuple(seeds) != SEEDS:
-        differences.append(f"seeds: expected {list(SEEDS)}, found {list(seeds)}")
     found: dict[str, list[str]] = defaultdict(list)
     for objective, config in configs.items():
+        if tuple(seeds[objective]) != SEEDS:
+            found[f"seeds: expected {list(SEEDS)}, found {list(seeds[objective])}"].append(objective)
         for line in _differences(objective, config, domain):
             found[line].append(objective)
     for line, owners in found.items():

@@ -84,14 +84,12 @@ def bind(directory: Path, config: RunConfig) -> None:
     """
     path = directory / CONFIG_NAME
     others = sorted(entry.name for entry in directory.iterdir() if entry.name not in (CONFIG_NAME, LOCK_NAME))
-    if path.exists():
-        if others:
-            check_bound(directory, config)
-        if not _differences(config, load_config(path)):
-            return
-    elif others:
+    if others and not path.exists():
         raise InputError(f"{directory}: expected an empty directory or a run, found {others[0]}")
-    write_text(path, config_yaml(config))
+    if others:
+        check_bound(directory, config)
+    elif not path.exists() or _differences(config, load_config(path)):
+        write_text(path, config_yaml(config))
 
 
 def check_bound(directory: Path, config: RunConfig) -> None:
