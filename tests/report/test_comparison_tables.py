@@ -109,6 +109,12 @@ def test_further_seeds_of_some_objectives_are_named_and_not_missed_in_the_others
     assert any("from CE by seed (over 42, 43, 44, which both have)" in sentence for sentence in supported(found))
 
 
+def test_a_seed_that_did_not_finish_makes_no_other_seeds():
+    cautions = not_supported(records(missing={("tpkd", 43)}))
+    assert any("not complete: tpkd-43 (missing)" in sentence for sentence in cautions)
+    assert not any("different seeds" in sentence for sentence in cautions)
+
+
 def test_one_seed_has_no_deviation_and_no_interval():
     rows = plain_rows(application_table(ReportRecords(comparison([cell("kd", 42, 0.8), cell("tpkd", 42, 0.9)]))))
     assert rows == [["KD", "80.00", "", ""], ["TPKD", "90.00", "+10.00", ""]]

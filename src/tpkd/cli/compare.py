@@ -62,7 +62,7 @@ def comparison_table(record: "ComparisonRecord") -> Table:
         interval = "" if versus is None or versus.low is None else f"{points(versus.low)} to {points(versus.high)}"
         table.add_row(
             method.objective,
-            f"{len(method.seeds)} of {len(method.seeds) + len(method.missing_seeds)}",
+            f"{len(method.seeds)} of {len(method.asked_seeds)}",
             percent(method.mean) + ("" if spread is None else f" ± {percent(spread)}"),
             "" if versus is None else points(versus.mean),
             interval,

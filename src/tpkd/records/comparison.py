@@ -94,6 +94,11 @@ class MethodSummary:
     final: dict[str, float | None]
     """Means over the seeds of the fields of their final states; empty without a teacher to compare with."""
 
+    @property
+    def asked_seeds(self) -> tuple[int, ...]:
+        """Those that finished and those that did not."""
+        return tuple(sorted((*self.seeds, *self.missing_seeds)))
+
 
 @dataclass(frozen=True)
 class MethodSettings:

@@ -23,7 +23,7 @@ def not_supported(records: ReportRecords) -> list[str]:
 
 def _what_ran(record: ComparisonRecord) -> str:
     count_of = f"{len(record.objectives)} objective{'s' if len(record.objectives) > 1 else ''}"
-    counts = sorted({len(method.seeds) + len(method.missing_seeds) for method in record.methods})
+    counts = sorted({len(method.asked_seeds) for method in record.methods})
     least, most = counts[0], counts[-1]
     seeds = f"{most if least == most else f'{least} to {most}'} seed{'s' if most > 1 else ''}"
     if record.data is None or record.start is None:
@@ -156,7 +156,7 @@ def _incomplete(record: ComparisonRecord) -> Iterator[str]:
 
 
 def _uneven(record: ComparisonRecord) -> Iterator[str]:
-    if len({(*method.seeds, *method.missing_seeds) for method in record.methods}) > 1:
+    if len({method.asked_seeds for method in record.methods}) > 1:
         yield (
             "Objectives have different seeds, so their means are not over the same runs: compare them by their paired "
             "differences, which are over the seeds that both have."

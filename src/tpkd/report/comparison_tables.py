@@ -197,7 +197,7 @@ def _by_seeds(records: ReportRecords, objectives: tuple[str, ...]) -> dict[tuple
     groups: dict[tuple[int, ...], list[str]] = {}
     for method in records.comparison.methods:
         if method.objective in objectives:
-            groups.setdefault(tuple(sorted((*method.seeds, *method.missing_seeds))), []).append(title(method.objective))
+            groups.setdefault(method.asked_seeds, []).append(title(method.objective))
     return dict(sorted(groups.items(), key=lambda group: -len(group[0])))
 
 
