@@ -115,6 +115,15 @@ def test_a_seed_that_did_not_finish_makes_no_other_seeds():
     assert not any("different seeds" in sentence for sentence in cautions)
 
 
+def test_parts_with_other_seeds_are_compared_by_the_seeds_that_both_have():
+    cells = [cell(name, seed, 0.8) for name in ("tpkd", "tpkd-no-projection") for seed in (42, 43)]
+    sentences = supported(ReportRecords(comparison([*cells, cell("tpkd", 44, 0.9)])))
+    said = next(sentence for sentence in sentences if "parts alone" in sentence)
+    assert (
+        said == "By the seeds that both have, its parts alone end from TPKD, in points: TPKD without projection 0.00."
+    )
+
+
 def test_one_seed_has_no_deviation_and_no_interval():
     rows = plain_rows(application_table(ReportRecords(comparison([cell("kd", 42, 0.8), cell("tpkd", 42, 0.9)]))))
     assert rows == [["KD", "80.00", "", ""], ["TPKD", "90.00", "+10.00", ""]]

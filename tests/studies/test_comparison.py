@@ -14,8 +14,8 @@ from studies.small_demo import GRID, SEEDS, inline_jobs, small_demo
 from tpkd.config import load_config
 from tpkd.files import InputError
 from tpkd.objectives import names
-from tpkd.records.comparison import ComparisonRecord
-from tpkd.studies import comparison
+from tpkd.records.comparison import ComparisonRecord, PaperProtocol
+from tpkd.studies import comparison, comparison_cells
 from tpkd.studies.comparison import Watcher, compare, open_grid, read_comparison
 from tpkd.studies.demo import CONFIGS
 from tpkd.studies.grid import grid_directory, plan_grid
@@ -165,6 +165,13 @@ def test_finished_cells_never_run_again(small, tmp_path):
     record, ran = small(methods=("tpkd",), seeds=(42,))
     assert ran == []
     assert record.methods[0].missing_seeds == (44,)
+
+
+def test_the_papers_seeds_are_looked_for_in_every_objective(small, monkeypatch):
+    small()
+    monkeypatch.setattr(comparison_cells, "paper_protocol", lambda _, seeds: PaperProtocol(None, (str(seeds),)))
+    record, _ = small(methods=("tpkd",), seeds=(42, 44))
+    assert record.paper.differences == ("{'ce': (42, 43), 'tpkd': (42, 43, 44)}",)
 
 
 def test_records_alone_are_enough_to_go_on(small, tmp_path):
