@@ -40,6 +40,7 @@ from tpkd.objectives.reduction import (
 )
 
 _LOG2_E = math.log2(math.e)
+_LN_2 = math.log(2)
 _SCRATCH_BYTES = 4_000_000
 """Working memory beside the gradient: large enough to hide the price of a call, small enough for a cache."""
 _ROW_NUMBERS = 24
@@ -56,8 +57,6 @@ _Parts = Sequence[Float[Tensor, "rows K"]]
 """Student and teacher."""
 _Softmaxes = tuple[Float[Tensor, "rows 1"], Float[Tensor, "rows 1"], tuple[Tensor, Tensor] | None]
 """The conditional loss, log(1 - rho) - log rho; of unnormalised softmaxes the sum of r, and its ratio to that of q."""
-_LOWEST = {dtype: torch.finfo(dtype).min for dtype in (torch.float32, torch.float64)}
-"""What stands in the place of the label's logit."""
 _TRACED_GUESSES = (0.5, 0.625, 0.75, 0.875)
 """Where no value may be read: shares of the least u, between which and the least u itself the root lies."""
 _TRACED_STEPS = 6
@@ -251,7 +250,7 @@ def _softmaxes_of_few(
     # log(1 - rho) - log rho, from differences to the largest other logit: exact under any common shift.
     lag = torch.sub(largest, label_logits).sub_(of_student.amax(-1, keepdim=True))
     both.mul_(_LOG2_E).exp2_()  # half the price of e^x, and of the largest entries it keeps every digit
-    return log_ratio.mul_(of_teacher).sum(-1, keepdim=True), lag, None
+    return _expectation(log_ratio, of_teacher), lag, None
 
 
 def _softmaxes_of_many(
@@ -269,23 +268,33 @@ def _softmaxes_of_many(
     """
     of_student, of_teacher = parts
     _copy_masked(parts, student, teacher, y)
-    largest = both.amax(-1, keepdim=True)
-    both.sub_(largest)
+    # Powers of two: half the price of e^x, and one fused multiply-add keeps every digit of a difference to the largest.
+    shift = both.amax(-1, keepdim=True).mul_(-_LOG2_E)
+    _to_exponents(both, shift)
     log_ratio = torch.sub(of_teacher, of_student, out=of_student if spare is None else spare)
     if spare is None:
-        expected = log_ratio.mul_(of_teacher.mul_(_LOG2_E).exp2_()).sum(-1, keepdim=True)
-        of_student.copy_(student).sub_(largest[:, 0])
-        _mask(of_student, y)
-        of_student.mul_(_LOG2_E).exp2_()
+        expected = _expectation(log_ratio, of_teacher.exp2_())
+        _mask(of_student.copy_(student), y)
+        _to_exponents(of_student, shift[:, 0]).exp2_()
         sums = both.sum(-1, keepdim=True)
     else:
-        sums = both.mul_(_LOG2_E).exp2_().sum(-1, keepdim=True)
-        expected = log_ratio.mul_(of_teacher).sum(-1, keepdim=True)
+        sums = both.exp2_().sum(-1, keepdim=True)
+        expected = _expectation(log_ratio, of_teacher)
     sum_r, sum_q = sums.unbind(1)
     ratio = sum_r / sum_q
-    conditional = torch.addcdiv(ratio.log(), expected, sum_q)
-    lag = torch.sub(largest[:, 0], label_logits).add_(sum_r.log())
+    conditional = torch.addcdiv(ratio.log(), expected, sum_q, value=_LN_2)
+    label_exponents = torch.add(shift[:, 0], label_logits, alpha=_LOG2_E)
+    lag = torch.sub(sum_r.log(), label_exponents, alpha=_LN_2)
     return conditional, lag, (sum_r, ratio)
+
+
+def _to_exponents(logits: Tensor, shift: Tensor) -> Tensor:
+    return torch.add(shift, logits, alpha=_LOG2_E, out=logits)
+
+
+def _expectation(log_ratio: Tensor, weights: Tensor) -> Tensor:
+    """The weighted sum of log-ratios, which are used up; what has no weight counts nothing, even if it is -inf or nan."""
+    return log_ratio.mul_(weights).nansum(-1, keepdim=True)
 
 
 def _copy_masked(parts: _Parts, student: Tensor, teacher: Tensor, y: Tensor) -> None:
@@ -294,8 +303,7 @@ def _copy_masked(parts: _Parts, student: Tensor, teacher: Tensor, y: Tensor) -> 
 
 
 def _mask(logits: Tensor, y: Tensor) -> None:
-    """Give the label the lowest finite number: its exponential is exactly 0, and logarithms of ratios stay finite."""
-    logits.scatter_(-1, y, _LOWEST[logits.dtype])
+    logits.scatter_(-1, y, -torch.inf)
 
 
 def _safe_threshold(
