@@ -54,6 +54,17 @@ def test_lifting_a_rounded_divergence_keeps_its_gradient():
     assert z.grad.abs().max() > 0
 
 
+def test_what_the_target_rules_out_counts_nothing():
+    log_q = torch.tensor([0.25, 0.75, 0.0, 0.0], dtype=torch.float64).log()
+    z = torch.tensor([0.0, 1.0, -torch.inf, 2.0], dtype=torch.float64, requires_grad=True)
+    divergence = kl_divergence(log_q, z.log_softmax(-1))
+    divergence.backward()
+    r = z.detach().softmax(-1)
+    assert torch.allclose(divergence, (log_q.exp()[:2] * (log_q[:2] - r[:2].log())).sum())
+    assert torch.allclose(z.grad, r - log_q.exp())
+    assert kl_divergence(z.detach().log_softmax(-1), log_q) == torch.inf
+
+
 def test_total_variation_and_max_log_ratio():
     log_a, log_b = (
         torch.randn(7, 5, dtype=torch.float64).log_softmax(-1),

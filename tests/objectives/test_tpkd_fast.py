@@ -201,6 +201,37 @@ def test_holds_one_gradient_and_four_megabytes(dtype, rows, num_classes, reducti
     assert peak <= rows * num_classes * dtype.itemsize + max(4e6, 4 * num_classes * dtype.itemsize)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("num_classes", [30, 300])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_class_that_both_networks_rule_out_is_not_there(dtype, num_classes, compiled):
+    student, teacher, labels = make_pairs("random", 20, num_classes, seed=7, dtype=dtype)
+    labels[labels == 3] = 4
+    kept = torch.arange(num_classes) != 3
+    losses, gradients = fast(student[:, kept], teacher[:, kept], labels - (labels > 3).long(), reduction="none")
+    student[:, 3] = teacher[:, 3] = -torch.inf
+    leaf = student.clone().requires_grad_()
+    loss = torch.compile(tpkd_loss, backend="eager") if compiled else tpkd_loss
+    found = loss(leaf, teacher, labels, reduction="none")
+    found.sum().backward()
+    torch.testing.assert_close(found.detach(), losses, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(leaf.grad[:, kept], gradients, rtol=1e-2 if dtype.itemsize == 2 else 1e-4, atol=1e-5)
+    assert (leaf.grad[:, 3] == 0).all()
+
+
+@pytest.mark.parametrize("broken", ["student", "teacher"])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("num_classes", [30, 300])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_broken_logit_shows_in_the_value_and_gradient_of_its_row(dtype, num_classes, value, broken):
+    student, teacher, labels = make_pairs("random", 5, num_classes, seed=8, dtype=dtype)
+    (student if broken == "student" else teacher)[2, (labels[2] + 1) % num_classes] = value
+    losses, gradients = fast(student, teacher, labels, reduction="none")
+    expected = torch.arange(5) == 2
+    assert torch.equal(losses.isnan(), expected)
+    assert torch.equal(gradients.isnan().any(-1), expected)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_ignored_rows_leave_nothing_behind_in_any_block(dtype):
     student, teacher, labels = make_pairs("random", 300, 5000, seed=3, dtype=dtype)

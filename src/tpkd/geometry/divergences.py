@@ -1,5 +1,6 @@
 """The three losses of the paper, the divergences they are made of, and how full imitation decomposes."""
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import logsigmoid
@@ -14,6 +15,7 @@ def kl_divergence(
     """KL(target || input) of two log-distributions, never negative.
 
     Where the two are equal up to rounding the sum can leave -1e-17; the value is lifted to zero, the gradient is kept.
+    What the target rules out counts nothing, also where the input rules it out too.
 
     Example:
         >>> import torch
@@ -21,7 +23,8 @@ def kl_divergence(
         >>> kl_divergence(p, q)
         tensor(0.1438)
     """
-    divergence = (log_target.exp() * (log_target - log_input)).sum(-1)
+    log_ratio = (log_target - log_input).masked_fill(log_target == -torch.inf, 0.0)
+    divergence = (log_target.exp() * log_ratio).sum(-1)
     return divergence + (-divergence).clamp(min=0).detach()
 
 

@@ -29,7 +29,8 @@ def inject_direction(
     """
     if torch.compiler.is_compiling():
         # Plain tensor code: a compiled graph frees what it saved, so it refuses a second backward in its own words.
-        surrogate = (direction.detach() * logits).sum(-1)
+        # A class that is ruled out has a logit of -inf and nothing to change: 0 * -inf counts nothing.
+        surrogate = (direction.detach() * logits).nansum(-1)
         return values.detach() + (surrogate - surrogate.detach())
     return inject_gradients((logits,), (direction,), values)
 

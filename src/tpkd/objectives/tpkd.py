@@ -38,7 +38,8 @@ def tpkd_loss(
 
     Paper: eq:surrogate. The gradient with respect to the student logits is the direction v = h + beta d of eq:core,
     reduced; the value is label loss + beta * conditional loss, which is never negative and zero exactly when both kinds
-    of learning are complete. No temperature and no weights to search.
+    of learning are complete. No temperature and no weights to search. A class that both networks rule out, by a logit
+    of -inf, counts as if it were not there.
 
     Args:
         student_logits: `(K,)`, `(N, K)` or `(N, K, d1, ...)` with K >= 3.

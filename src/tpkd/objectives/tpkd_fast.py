@@ -41,6 +41,8 @@ from tpkd.objectives.reduction import (
 
 _LOG2_E = math.log2(math.e)
 _LN_2 = math.log(2)
+_LOWEST = -1e38
+"""A logarithm of zero that can be computed with."""
 _SCRATCH_BYTES = 4_000_000
 """Working memory beside the gradient: large enough to hide the price of a call, small enough for a cache."""
 _ROW_NUMBERS = 24
@@ -245,12 +247,13 @@ def _softmaxes_of_few(
     of_student, of_teacher = parts
     _copy_masked(parts, student, teacher, y)
     largest = of_student.amax(-1, keepdim=True)
-    torch.log_softmax(both, -1, out=both)
+    # Finite also where both are zero, at the label and at any class that both rule out; nan stays nan.
+    torch.log_softmax(both, -1, out=both).clamp_min_(_LOWEST)
     log_ratio = torch.sub(of_teacher, of_student, out=spare)
     # log(1 - rho) - log rho, from differences to the largest other logit: exact under any common shift.
     lag = torch.sub(largest, label_logits).sub_(of_student.amax(-1, keepdim=True))
     both.mul_(_LOG2_E).exp2_()  # half the price of e^x, and of the largest entries it keeps every digit
-    return _expectation(log_ratio, of_teacher), lag, None
+    return log_ratio.mul_(of_teacher).sum(-1, keepdim=True), lag, None
 
 
 def _softmaxes_of_many(
@@ -273,13 +276,13 @@ def _softmaxes_of_many(
     _to_exponents(both, shift)
     log_ratio = torch.sub(of_teacher, of_student, out=of_student if spare is None else spare)
     if spare is None:
-        expected = _expectation(log_ratio, of_teacher.exp2_())
+        expected = log_ratio.mul_(of_teacher.exp2_()).nansum(-1, keepdim=True)
         _mask(of_student.copy_(student), y)
         _to_exponents(of_student, shift[:, 0]).exp2_()
         sums = both.sum(-1, keepdim=True)
     else:
         sums = both.exp2_().sum(-1, keepdim=True)
-        expected = _expectation(log_ratio, of_teacher)
+        expected = log_ratio.mul_(of_teacher).nansum(-1, keepdim=True)  # 0 for log 0 / 0; sum_q tells of any other nan
     sum_r, sum_q = sums.unbind(1)
     ratio = sum_r / sum_q
     conditional = torch.addcdiv(ratio.log(), expected, sum_q, value=_LN_2)
@@ -290,11 +293,6 @@ def _softmaxes_of_many(
 
 def _to_exponents(logits: Tensor, shift: Tensor) -> Tensor:
     return torch.add(shift, logits, alpha=_LOG2_E, out=logits)
-
-
-def _expectation(log_ratio: Tensor, weights: Tensor) -> Tensor:
-    """The weighted sum of log-ratios, which are used up; what has no weight counts nothing, even if it is -inf or nan."""
-    return log_ratio.mul_(weights).nansum(-1, keepdim=True)
 
 
 def _copy_masked(parts: _Parts, student: Tensor, teacher: Tensor, y: Tensor) -> None:
@@ -380,7 +378,7 @@ def _traced_loss(rows: Rows, *, beta: float) -> Float[Tensor, "rows"]:
     sum_r, sum_q = exp_r.sum(-1, keepdim=True), exp_q.sum(-1, keepdim=True)
     r, q = exp_r / sum_r, exp_q / sum_q
     log_ratio = (zt - largest_q) - (z - largest_r)
-    conditional = ((q * log_ratio).sum(-1, keepdim=True) + sum_r.log() - sum_q.log()).clamp_min(0.0)
+    conditional = ((q * log_ratio).nansum(-1, keepdim=True) + sum_r.log() - sum_q.log()).clamp_min(0.0)
     lag = (largest_r - z.gather(-1, y)) + sum_r.log()
     values = (softplus(lag, threshold=40.0) + beta * conditional).squeeze(-1)
     if not rows.student.requires_grad:
