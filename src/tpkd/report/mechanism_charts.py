@@ -33,7 +33,7 @@ def blocking_chart(record: BlockingRecord) -> Chart:
             shares = [state.blocked_share for state in split.states]
             places = range(1, len(shares) + 1)
             axes.plot(
-                places, shares, color=color, marker=marker, linestyle=line, markersize=4, label=f"{split.split} images"
+                places, shares, color=color, marker=marker, linestyle=line, markersize=4, label=f"{split.split} samples"
             )
         states = record.splits[0].states
         axes.set_xticks(range(1, len(states) + 1), [state.state.name for state in states])
@@ -45,7 +45,7 @@ def blocking_chart(record: BlockingRecord) -> Chart:
         f"{split.split}: " + ", ".join(f"{state.state.name} {share(state.blocked_share)}" for state in split.states)
         for split in record.splits
     )
-    return draw("blocking", "Blocking in ordinary training", f"Share of image-view pairs. {said}.", paint)
+    return draw("blocking", "Blocking in ordinary training", f"Share of pairs of samples and views. {said}.", paint)
 
 
 def exact_chart(record: ExactHeadRecord) -> Chart:

@@ -30,7 +30,7 @@ def study_table(record: StudyRecord, *, paper: bool = False) -> Table:
 
 
 def _states(record: BlockingRecord, paper: bool) -> Table:
-    """Blocking on the snapshots, for both splits, because the paper does not say which images it used."""
+    """Blocking on the snapshots, for both splits, because the paper does not say which samples it used."""
     look = Look({"blocking": record.to_dict()})
     rows: list[Row] = []
     for part, split in enumerate(record.splits):
@@ -45,7 +45,7 @@ def _states(record: BlockingRecord, paper: bool) -> Table:
             rows.append((state.state.name, split.split, *numbers, *_published(paper, PAPER_STATES, state.state.name)))
     columns = (
         Column("student state", text=True),
-        Column("images", text=True),
+        Column("samples", text=True),
         Column("pairs"),
         Column("blocked (%)"),
         Column("remaining conditional KL"),
