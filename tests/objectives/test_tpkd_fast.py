@@ -201,6 +201,17 @@ def test_holds_one_gradient_and_four_megabytes(dtype, rows, num_classes, reducti
     assert peak <= rows * num_classes * dtype.itemsize + max(4e6, 4 * num_classes * dtype.itemsize)
 
 
+@pytest.mark.parametrize("shift", [-1e7, -1e3, 1e3, 1e5, 1e7])
+@pytest.mark.parametrize("num_classes", [30, 300, 1001, 1037])  # also where the last classes fill no vector
+def test_a_common_shift_costs_no_digits(num_classes, shift):
+    student, teacher, labels = make_pairs("random", 50, num_classes, seed=9, dtype=torch.float32)
+    student, teacher = student + shift, teacher - shift  # rounded here, and exact from here on
+    values, directions = reference(student, teacher, labels)
+    losses, gradients = fast(student, teacher, labels, reduction="none")
+    torch.testing.assert_close(losses.double(), values, rtol=2e-6, atol=1e-6)
+    assert_rows_close(gradients, directions, tolerance(torch.float32, 1000))
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("num_classes", [30, 300])
 @pytest.mark.parametrize("dtype", DTYPES)
