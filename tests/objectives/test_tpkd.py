@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 import oracles
 from objectives import reference
 from strategies import all_kinds, make_pairs
-from tpkd.geometry import named_direction
+from tpkd.geometry import directions, named_direction
 from tpkd.objectives import TPKDLoss, direction_loss, tpkd_loss
 
 NAMES = ("tpkd", "tpkd-no-ce", "safe-full-kl", "tpkd-no-projection", "compensation-only")
@@ -128,7 +128,7 @@ def test_forward_mode_is_refused_instead_of_giving_zero(name, reduction):
     def loss(logits):
         return direction_loss(name, logits, zt, y, reduction=reduction)
 
-    refused = pytest.raises(NotImplementedError, match=r"forward-mode differentiation .* call backward")
+    refused = pytest.raises(NotImplementedError, match=r"forward-mode differentiation: .* call backward")
     with refused:
         torch.func.jvp(loss, (z,), (torch.ones_like(z),))
     with forward_ad.dual_level():
@@ -136,6 +136,25 @@ def test_forward_mode_is_refused_instead_of_giving_zero(name, reduction):
             loss(forward_ad.make_dual(z, torch.ones_like(z)))
         # A level that has nothing to do with these logits does not matter, nor does a tangent of the teacher.
         assert torch.equal(loss(z), direction_loss(name, z, forward_ad.make_dual(zt, zt), y, reduction=reduction))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap, torch.func.jacrev])
+def test_transforms_of_torch_func_are_refused_with_a_way_out(transform, name):
+    z, zt, y = make_pairs("random", 4, 5, seed=21)
+    with pytest.raises(NotImplementedError, match=r"torch\.func .* tpkd\.directions"):
+        transform(lambda logits: direction_loss(name, logits, zt, y))(z)
+
+
+def test_the_way_out_for_torch_func_gives_the_same_gradient():
+    z, zt, y = make_pairs("random", 4, 5, seed=22)
+    network, inputs = torch.nn.Linear(5, 5, dtype=torch.float64), z
+    tpkd_loss(network(inputs), zt, y).backward()
+    parameters = {name: value.detach() for name, value in network.named_parameters()}
+    logits, pull_back = torch.func.vjp(lambda p: torch.func.functional_call(network, p, inputs), parameters)
+    (found,) = pull_back(directions(logits, zt, y).update / len(y))
+    for name, value in network.named_parameters():
+        torch.testing.assert_close(found[name], value.grad)
 
 
 def test_without_gradients_only_the_value_remains():

@@ -62,23 +62,26 @@ def refuse_second_derivative() -> None:
         )
 
 
-def refuse_forward_mode(*inputs: Tensor | None) -> None:
-    """Refuse tensors that carry a tangent: an injected gradient exists in the backward pass alone.
+def refuse_transforms(*inputs: Tensor | None) -> None:
+    """Refuse what replaces the backward pass, where alone an injected gradient exists: tangents, and `torch.func`.
 
     Without this a Jacobian-vector product would be zero, silently, because the value is computed without a graph.
 
     Example:
-        >>> refuse_forward_mode(torch.zeros(2), None)
+        >>> refuse_transforms(torch.zeros(2), None)
     """
     if torch.compiler.is_compiling():
         return
-    for tensor in inputs:
-        if tensor is not None and unpack_dual(tensor).tangent is not None:  # type: ignore[no-untyped-call]
-            raise NotImplementedError(
-                "forward-mode differentiation (torch.func.jvp, jacfwd, make_dual): the TPKD direction enters in the "
-                "backward pass, so the loss has no tangent; call backward(), or multiply the tangent with "
-                "tpkd.directions(...).update"
-            )
+    # Not public, but what torch.autograd.Function itself asks before it refuses, in words that name no way out.
+    if torch._C._are_functorch_transforms_active() or any(
+        tensor is not None and unpack_dual(tensor).tangent is not None  # type: ignore[no-untyped-call]
+        for tensor in inputs
+    ):
+        raise NotImplementedError(
+            "torch.func (grad, vmap, jvp, ...) and forward-mode differentiation: the TPKD direction enters in the "
+            "backward pass, which they replace; call backward(), or hand tpkd.directions(...).update, the gradient of "
+            "each row, to torch.func.vjp of the network"
+        )
 
 
 class _Inject(torch.autograd.Function):

@@ -9,7 +9,7 @@ from torch.nn.functional import linear
 
 from tpkd.geometry.directions import check_beta
 from tpkd.geometry.inputs import check_logits
-from tpkd.objectives.injection import inject_gradients, refuse_forward_mode, refuse_second_derivative, scale_rows
+from tpkd.objectives.injection import inject_gradients, refuse_second_derivative, refuse_transforms, scale_rows
 from tpkd.objectives.reduction import check_reduction, denominator, flat_labels
 from tpkd.objectives.tpkd_fast import values_and_direction
 
@@ -57,7 +57,7 @@ def linear_tpkd_loss(
     check_beta(beta)
     check_reduction(reduction, num_items)
     _check_shapes(features, head_weight, teacher_logits, bias)
-    refuse_forward_mode(features, head_weight, bias)
+    refuse_transforms(features, head_weight, bias)
     y, valid = flat_labels(labels, features.shape[:-1], len(head_weight), ignore_index)
     rows = features.reshape(-1, features.shape[-1])
     teacher = teacher_logits.detach().reshape(-1, len(head_weight))

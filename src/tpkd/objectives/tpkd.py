@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tpkd.geometry.directions import check_beta, named_direction
 from tpkd.geometry.divergences import conditional_loss, imitation_loss, label_loss
 from tpkd.objectives.base import Batch, Objective
-from tpkd.objectives.injection import inject_direction, refuse_forward_mode
+from tpkd.objectives.injection import inject_direction, refuse_transforms
 from tpkd.objectives.reduction import Rows, check_reduction, rowwise_loss
 from tpkd.objectives.tpkd_fast import fast_tpkd_loss
 
@@ -53,8 +53,8 @@ def tpkd_loss(
 
     Returns:
         A scalar, or for `"none"` a tensor of the shape of `labels`; float32 for half-precision logits. It supports one
-        backward pass: `create_graph=True`, a second backward through the same loss and forward-mode differentiation
-        raise `RuntimeError`.
+        backward pass: `create_graph=True`, a second backward through the same loss, forward-mode differentiation and
+        the transforms of `torch.func` raise `RuntimeError`.
 
     Example:
         >>> import torch
@@ -66,7 +66,7 @@ def tpkd_loss(
         (tensor(0.6084), tensor([[-0.3960,  0.2660, -0.0708,  0.2009]]))
     """
     check_beta(beta)
-    refuse_forward_mode(student_logits)
+    refuse_transforms(student_logits)
     return fast_tpkd_loss(student_logits, teacher_logits, labels, beta, ignore_index, reduction, num_items)
 
 
@@ -140,7 +140,7 @@ def direction_loss(
             num_items=num_items,
         )
     check_beta(beta)
-    refuse_forward_mode(student_logits)
+    refuse_transforms(student_logits)
     if name not in _CONTROL_VALUES:
         raise ValueError(f"name: expected one of tpkd, {', '.join(_CONTROL_VALUES)}, got {name!r}")
 
