@@ -30,7 +30,8 @@ def inject_direction(
     if torch.compiler.is_compiling():
         # Plain tensor code: a compiled graph frees what it saved, so it refuses a second backward in its own words.
         # A class that is ruled out has a logit of -inf and nothing to change: 0 * -inf counts nothing.
-        surrogate = (direction.detach() * logits).nansum(-1)
+        direction = direction.detach()
+        surrogate = torch.where(direction == 0, 0.0, direction * logits).sum(-1)
         return values.detach() + (surrogate - surrogate.detach())
     return inject_gradients((logits,), (direction,), values)
 

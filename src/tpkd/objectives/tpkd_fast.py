@@ -378,7 +378,8 @@ def _traced_loss(rows: Rows, *, beta: float) -> Float[Tensor, "rows"]:
     sum_r, sum_q = exp_r.sum(-1, keepdim=True), exp_q.sum(-1, keepdim=True)
     r, q = exp_r / sum_r, exp_q / sum_q
     log_ratio = (zt - largest_q) - (z - largest_r)
-    conditional = ((q * log_ratio).nansum(-1, keepdim=True) + sum_r.log() - sum_q.log()).clamp_min(0.0)
+    expected = torch.where(q > 0, q * log_ratio, 0.0).sum(-1, keepdim=True)
+    conditional = (expected + sum_r.log() - sum_q.log()).clamp_min(0.0)
     lag = (largest_r - z.gather(-1, y)) + sum_r.log()
     values = (softplus(lag, threshold=40.0) + beta * conditional).squeeze(-1)
     if not rows.student.requires_grad:
