@@ -274,6 +274,7 @@ def _softmaxes_of_many(
     # Powers of two: half the price of e^x, and one fused multiply-add keeps every digit of a difference to the largest.
     shift = both.amax(-1, keepdim=True).mul_(-_LOG2_E)
     _to_exponents(both, shift)
+    # nan where both are zero, as at the label; nansum leaves it out, and the sum of q tells of any other nan.
     log_ratio = torch.sub(of_teacher, of_student, out=of_student if spare is None else spare)
     if spare is None:
         expected = log_ratio.mul_(of_teacher.exp2_()).nansum(-1, keepdim=True)
@@ -282,7 +283,7 @@ def _softmaxes_of_many(
         sums = both.sum(-1, keepdim=True)
     else:
         sums = both.exp2_().sum(-1, keepdim=True)
-        expected = log_ratio.mul_(of_teacher).nansum(-1, keepdim=True)  # 0 for log 0 / 0; sum_q tells of any other nan
+        expected = log_ratio.mul_(of_teacher).nansum(-1, keepdim=True)
     sum_r, sum_q = sums.unbind(1)
     ratio = sum_r / sum_q
     conditional = torch.addcdiv(ratio.log(), expected, sum_q, value=_LN_2)
