@@ -119,11 +119,10 @@ def _accumulate(
         rows = features[part] if mask is None else features[part].masked_fill(~mask.unsqueeze(-1), 0.0)
         logits = linear(rows, head_weight, bias)
         y = labels[part]
-        label_logits = logits.gather(-1, y.unsqueeze(-1))
-        losses, direction = values_and_direction(
-            logits, teacher[part], y, label_logits, mask, beta, 1.0, any(wanted), overwrite=True
+        losses, direction, _ = values_and_direction(
+            logits, teacher[part], y, mask, beta, 1.0, any(wanted), overwrite=True
         )
-        values.append(losses.squeeze(-1))
+        values.append(losses)
         if direction is None:
             continue
         if weights is not None:

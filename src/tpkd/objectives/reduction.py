@@ -72,32 +72,6 @@ def check_class_axis(
     return class_axis
 
 
-def look_up_labels(
-    student: Float[Tensor, "rows K"], labels: Int[Tensor, "..."], position_shape: torch.Size, ignore_index: int
-) -> tuple[Int[Tensor, "rows"], Bool[Tensor, "rows"] | None, Float[Tensor, "rows 1"]]:
-    """Labels checked and flat, the mask of valid rows as in `flat_labels`, and the student's logits of the labels."""
-    num_classes = student.shape[-1]
-    if _may_all_be_classes(labels, position_shape, num_classes, ignore_index):
-        y = labels if labels.ndim == 1 else labels.reshape(-1)
-        try:  # the look-up checks every label itself
-            return y, None, student.gather(-1, y.unsqueeze(-1))
-        except RuntimeError:
-            pass  # to be ignored, or to be refused with its position
-    y, valid = flat_labels(labels, position_shape, num_classes, ignore_index)
-    return y, valid, student.gather(-1, y.unsqueeze(-1))
-
-
-def _may_all_be_classes(labels: object, position_shape: torch.Size, num_classes: int, ignore_index: int) -> bool:
-    """Whether looking at the values is free and all there is left to check."""
-    return (
-        isinstance(labels, Tensor)
-        and labels.dtype == torch.long
-        and labels.shape == position_shape
-        and not 0 <= ignore_index < num_classes
-        and can_read_values(labels)
-    )
-
-
 def flat_labels(
     labels: Int[Tensor, "..."], position_shape: torch.Size, num_classes: int, ignore_index: int
 ) -> tuple[Int[Tensor, "rows"], Bool[Tensor, "rows"] | None]:
@@ -115,6 +89,17 @@ def flat_labels(
     flat = labels.reshape(-1).long()
     valid = flat != ignore_index
     return torch.where(valid, flat, 0), valid
+
+
+def _may_all_be_classes(labels: object, position_shape: torch.Size, num_classes: int, ignore_index: int) -> bool:
+    """Whether looking at the values is free and all there is left to check."""
+    return (
+        isinstance(labels, Tensor)
+        and labels.dtype == torch.long
+        and labels.shape == position_shape
+        and not 0 <= ignore_index < num_classes
+        and can_read_values(labels)
+    )
 
 
 def reduce_rows(

@@ -18,7 +18,6 @@ margin by construction.
 
 import functools
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,40 +28,26 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from tpkd.geometry.inputs import computation_dtype
-from tpkd.objectives.injection import inject_direction, inject_gradients
-from tpkd.objectives.reduction import (
-    Rows,
-    check_class_axis,
-    check_reduction,
-    denominator,
-    look_up_labels,
-    rowwise_loss,
-)
+from tpkd.objectives.injection import inject_gradients
+from tpkd.objectives.reduction import check_class_axis, check_reduction, denominator, flat_labels, rowwise_loss
+from tpkd.objectives.tpkd_traced import traced_threshold, traced_tpkd_loss
 
 _LOG2_E = math.log2(math.e)
 _LN_2 = math.log(2)
-_LOWEST = -1e38
-"""A logarithm of zero that can be computed with."""
 _SCRATCH_BYTES = 4_000_000
 """Working memory beside the gradient: large enough to hide the price of a call, small enough for a cache."""
 _ROW_NUMBERS = 24
 """Numbers that are kept of every row while its block is worked on, at most."""
-_WORTH_SPLITTING = 2**16
-"""Half-precision elements from which a second block costs little time."""
+_AT_ONCE = 2**15
+"""Elements up to which torch, too, leaves an operation to one core."""
+_AT_ONCE_ROWS = 2**10
+"""Rows up to which what NumPy spends on each of them does not count."""
 _FEW = 256
-"""Classes up to which calls cost more than passes, and sorting all of them less than stepping."""
+"""Classes up to which sorting all of them costs less than stepping."""
 _GROUP = 64
 """Neighbouring classes whose minimum stands for them where there are more."""
 _FIRST_LOOK = 16
 """Minima of which the first bound is made."""
-_Parts = Sequence[Float[Tensor, "rows K"]]
-"""Student and teacher."""
-_Softmaxes = tuple[Float[Tensor, "rows 1"], Float[Tensor, "rows 1"], tuple[Tensor, Tensor] | None]
-"""The conditional loss, log(1 - rho) - log rho; of unnormalised softmaxes the sum of r, and its ratio to that of q."""
-_TRACED_GUESSES = (0.5, 0.625, 0.75, 0.875)
-"""Where no value may be read: shares of the least u, between which and the least u itself the root lies."""
-_TRACED_STEPS = 6
-"""Newton steps there; each divides the residual of the equation times the slope, active classes + 1, by at least 4."""
 
 
 def fast_tpkd_loss(
@@ -84,7 +69,7 @@ def fast_tpkd_loss(
     """
     if torch.compiler.is_compiling():
         return rowwise_loss(
-            functools.partial(_traced_loss, beta=beta),
+            functools.partial(traced_tpkd_loss, beta=beta),
             student_logits,
             {"teacher_logits": teacher_logits},
             labels,
@@ -97,23 +82,18 @@ def fast_tpkd_loss(
     class_axis = check_class_axis(student_logits, {"teacher_logits": teacher_logits}, min_classes=3)
     shape = student_logits.shape
     z, zt = _logit_rows(student_logits, class_axis), _logit_rows(teacher_logits.detach(), class_axis)
-    y, valid, label_logits = look_up_labels(
-        z.detach(), labels, shape[:class_axis] + shape[class_axis + 1 :], ignore_index
-    )
-    wants_gradient = z.requires_grad and torch.is_grad_enabled()
+    y, valid = flat_labels(labels, shape[:class_axis] + shape[class_axis + 1 :], shape[class_axis], ignore_index)
     count = denominator(len(z), valid, num_items) if reduction == "mean" else 1
     # A known weight of all rows goes straight into the gradient. Not in float16, which would lose small entries that a
     # loss scale saves: there, as with a weight for each row, the backward pass multiplies.
-    if isinstance(count, int) and reduction != "none" and z.dtype != torch.float16:
-        values, direction = values_and_direction(
-            z.detach(), zt, y, label_logits, valid, beta, 1 / count, wants_gradient
-        )
-        total = values.mean() if count == len(y) else values.sum().mul_(1 / count)
-        return total if direction is None else inject_gradients((z,), (direction,), total)
-    values, direction = values_and_direction(z.detach(), zt, y, label_logits, valid, beta, 1.0, wants_gradient)
-    losses = values.squeeze(-1).clone()  # out of inference mode
+    weight = 1 / count if isinstance(count, int) and reduction != "none" and z.dtype != torch.float16 else None
+    wanted = z.requires_grad and torch.is_grad_enabled()
+    values, direction, total = values_and_direction(z.detach(), zt, y, valid, beta, weight or 1.0, wanted)
+    losses = values.clone() if weight is None else total  # out of inference mode
     if direction is not None:
         losses = inject_gradients((z,), (direction,), losses)
+    if weight is not None:
+        return losses
     return losses.reshape(labels.shape) if reduction == "none" else losses.sum() / count
 
 
@@ -127,58 +107,166 @@ def values_and_direction(
     student: Float[Tensor, "rows K"],
     teacher: Float[Tensor, "rows K"],
     labels: Int[Tensor, "rows"],
-    label_logits: Float[Tensor, "rows 1"],
     valid: Tensor | None,
     beta: float,
     weight: float,
-    wants_gradient: bool,
+    wanted: bool,
     *,
     overwrite: bool = False,
-) -> tuple[Float[Tensor, "rows 1"], Float[Tensor, "rows K"] | None]:
-    """The loss of every row, and `weight` times its direction in the dtype of the student; zeros where not valid.
+) -> tuple[Float[Tensor, "rows"], Float[Tensor, "rows K"] | None, Float[Tensor, ""]]:
+    """The loss of every row, `weight` times its direction in the dtype of the student, and `weight` times all losses.
 
-    `label_logits` are the student's. Blocks of rows share one scratch memory. With `overwrite` the direction takes the
-    place of the student. The values are made in inference mode.
+    Losses and directions are zero where not valid. With `overwrite` the direction takes the place of the student. Of
+    the losses nothing is recorded: they may be in inference mode.
 
     Example:
         >>> student, teacher = torch.tensor([[4.0, 1.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.5]])
-        >>> values_and_direction(student, teacher, torch.tensor([0]), student[:, :1], None, 0.5, 1.0, True)[1]
+        >>> values_and_direction(student, teacher, torch.tensor([0]), None, 0.5, 1.0, True)[1]
         tensor([[-0.1521,  0.2234, -0.0712]])
     """
+    settings = (valid, beta, weight, wanted)
+    found = None
+    if student.is_cpu and student.numel() <= _AT_ONCE and len(student) <= _AT_ONCE_ROWS and not overwrite:
+        with np.errstate(all="ignore"):  # what NumPy would warn of is not finite
+            found = _at_once(student, teacher, labels, *settings)
+    return found or _by_blocks(student, teacher, labels, *settings, overwrite)
+
+
+def _at_once(
+    student: Tensor, teacher: Tensor, labels: Tensor, valid: Tensor | None, beta: float, weight: float, wanted: bool
+) -> tuple[Tensor, Tensor | None, Tensor] | None:
+    """A batch so small that calls cost more than what they do: by NumPy, whose calls cost less.
+
+    Where a loss is not finite nothing is returned: `_by_blocks` knows what infinite logits mean.
+    """
+    dtype = computation_dtype(student, teacher)
+    memory = torch.empty((2, *student.shape), dtype=dtype)
+    if student.dtype == teacher.dtype == dtype:
+        r, q = memory.numpy()
+        np.copyto(r, student.numpy())
+        np.copyto(q, teacher.numpy())
+    else:
+        memory[0].copy_(student)
+        memory[1].copy_(teacher)
+    spare = torch.empty(student.shape, dtype=dtype)
+    values, residual, at_label = _losses_at_once(memory, spare.numpy(), labels.numpy(), beta)
+    ignored = None if valid is None else ~valid.numpy()
+    if ignored is not None:
+        values[ignored] = 0
+    total = float(np.add.reduce(values)) * weight
+    if not math.isfinite(total):
+        return None
+    direction = None
+    if wanted:
+        in_place = student.dtype == dtype
+        v = _direction_at_once(memory.numpy(), spare, in_place, at_label, residual * weight, beta * weight)
+        if ignored is not None:
+            v[ignored] = 0
+        direction = spare
+        if not in_place:
+            del spare, direction  # before the gradient is made: KD holds no more
+            direction = memory[1].to(student.dtype)
+    return torch.from_numpy(values), direction, torch.scalar_tensor(total, dtype=dtype)
+
+
+def _losses_at_once(
+    memory: Tensor, spare: NDArray[Any], labels: NDArray[np.int64], beta: float
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.intp]]:
+    """Turn the logits of both networks into r and q; return the losses, 1 - rho, and where the student's labels are."""
+    both = memory.numpy()
+    r, q = both
+    entries, row_starts = both.reshape(-1), _row_starts(*both.shape)
+    at_labels = labels + row_starts
+    label_logits = entries.take(at_labels[0])
+    entries[at_labels] = -np.inf
+    at_largest = both.argmax(-1)
+    at_largest += row_starts
+    largest = entries.take(at_largest)
+    both -= largest[..., np.newaxis]  # exact under any common shift
+    log_ratio = np.subtract(q, r, out=spare)
+    log_ratio.reshape(-1)[at_labels[0]] = 0
+    torch.softmax(memory, -1, out=memory)
+    log_r, log_q = np.log(entries.take(at_largest))
+    values: NDArray[Any] = np.vecdot(q, log_ratio)
+    values += log_q
+    values -= log_r
+    np.maximum(values, 0, out=values)
+    values *= beta
+    lag = largest[0] - label_logits  # log(1 - rho) - log rho
+    lag -= log_r
+    label_loss = np.logaddexp(lag, 0)
+    values += label_loss
+    lag -= label_loss
+    return values, np.exp(lag, out=lag), at_labels[0]
+
+
+def _direction_at_once(
+    both: NDArray[Any], spare: Tensor, in_place: bool, at_label: NDArray[np.intp], residual: NDArray[Any], beta: float
+) -> NDArray[Any]:
+    """The direction from r, q and 1 - rho, in the place of `spare` or of q; all of them are used up."""
+    r, q = both
+    u, v = np.subtract(r, q, out=q), spare.numpy()
+    np.copyto(v, u)
+    zeta = _least_bound(spare)
+    if not in_place:
+        v = u
+    np.maximum(u, zeta, out=v)
+    v *= beta
+    residual = residual[:, np.newaxis]
+    r *= residual
+    v += r
+    zeta *= beta
+    zeta -= residual
+    v.reshape(-1)[at_label] = zeta[:, 0]
+    return v
+
+
+@functools.lru_cache(maxsize=16)
+def _row_starts(num_networks: int, num_rows: int, num_classes: int) -> NDArray[np.intp]:
+    return np.arange(0, num_networks * num_rows * num_classes, num_classes).reshape(num_networks, num_rows)
+
+
+def _by_blocks(
+    student: Tensor,
+    teacher: Tensor,
+    labels: Tensor,
+    valid: Tensor | None,
+    beta: float,
+    weight: float,
+    wanted: bool,
+    overwrite: bool,
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Any batch on any device, in blocks of rows that share one scratch memory."""
     num_rows, num_classes = student.shape
     dtype = computation_dtype(student, teacher)
     direction = None
-    if wants_gradient:
+    if wanted:
         direction = student if overwrite else torch.empty_like(student, memory_format=torch.contiguous_format)
-    # The gradient is itself working memory where it has the dtype to compute in; many classes do without.
-    in_place = direction is not None and direction.dtype == dtype
-    buffers = 3 if num_classes <= _FEW and not in_place else 2
     width = _scratch_width(num_classes)
-    row_bytes = dtype.itemsize * ((buffers + 0.05) * width + _ROW_NUMBERS)
+    # The gradient is itself working memory where it has the dtype to compute in; sorting needs some in any case.
+    sorts_apart = num_classes <= _FEW and student.dtype != dtype
+    row_bytes = dtype.itemsize * ((3.05 if sorts_apart else 2.05) * width + _ROW_NUMBERS)
     rows = max(1, int(_SCRATCH_BYTES / row_bytes))
-    if buffers == 3 and student.numel() >= _WORTH_SPLITTING:
-        rows = min(rows, -(-2 * num_rows // 3))  # three buffers of twice the width would be more than KD holds
     rows = -(-num_rows // max(1, -(-num_rows // rows)))  # blocks of one size
     # Nothing here is recorded; saying so spares every operation its bookkeeping.
     with torch.inference_mode():
         # Student and teacher of a row stand side by side: threads share out rows, and whoever has a row in one
         # operation finds it in its own cache in the next.
-        scratch = student.new_empty((rows, 2, width), dtype=dtype)
+        memory = student.new_empty((rows, 2, width), dtype=dtype)
         if width > num_classes:
-            scratch[:, 1, num_classes:].zero_()
-        spare = student.new_empty((rows, num_classes), dtype=dtype) if buffers == 3 else None
-        given = [student, teacher, labels.unsqueeze(-1), label_logits] + ([] if direction is None else [direction])
+            memory[:, 1, num_classes:].zero_()
+        given = [student, teacher, labels.unsqueeze(-1)] + ([] if direction is None else [direction])
         if rows == num_rows:
-            values = _block(scratch, spare, beta, weight, *given)
+            values = _block(memory, beta, weight, *given)
         else:
             blocks = zip(*(torch.split(tensor, rows) for tensor in given), strict=True)
-            values = torch.cat([_block(scratch, spare, beta, weight, *block) for block in blocks])
+            values = torch.cat([_block(memory, beta, weight, *block) for block in blocks])
         if valid is not None:
             ignored = ~valid.unsqueeze(-1)
             values.masked_fill_(ignored, 0.0)
             if direction is not None:
                 direction.masked_fill_(ignored, 0.0)
-    return values, direction
+    return values.squeeze(-1), direction, values.sum().mul_(weight)
 
 
 def _scratch_width(num_classes: int) -> int:
@@ -188,121 +276,74 @@ def _scratch_width(num_classes: int) -> int:
 
 def _block(
     memory: Tensor,
-    spare: Tensor | None,
     beta: float,
     weight: float,
     student: Tensor,
     teacher: Tensor,
     y: Tensor,
-    label_logits: Tensor,
     target: Tensor | None = None,
 ) -> Tensor:
-    """Return the losses of some rows and write their weighted direction into `target`.
+    """Return the losses of some rows and write their weighted direction into `target`, which may be `student` itself.
 
-    `memory` has room for student and teacher, and `spare` for one more; without it `target` is used where it has the
-    dtype. `target` may be `student` itself.
+    `memory` has room for student and teacher.
     """
     num_rows, num_classes = student.shape
-    if num_rows < len(memory):
-        memory, spare = memory[:num_rows], None if spare is None else spare[:num_rows]
-    if spare is None and target is not None and target.dtype == memory.dtype:
-        spare = target
-    both = memory if memory.shape[-1] == num_classes else memory[..., :num_classes]
-    of_student, of_teacher = parts = both.unbind(1)
-    if num_classes <= _FEW:
-        assert spare is not None
-        conditional, lag, scale = _softmaxes_of_few(both, parts, student, teacher, y, label_logits, spare)
-    else:
-        conditional, lag, scale = _softmaxes_of_many(both, parts, student, teacher, y, label_logits, spare)
+    memory = memory if num_rows == len(memory) else memory[:num_rows]
+    spare = target if target is not None and target.dtype == memory.dtype else None
+    both = memory[..., :num_classes]
+    of_student, of_teacher = both.unbind(1)
+    label_exponents, sums, expected = _exponentials(both, student, teacher, y, spare)
+    sum_r, sum_q = sums.unbind(1)
+    ratio = sum_r / sum_q
+    conditional = torch.addcdiv(ratio.log(), expected, sum_q, value=_LN_2).clamp_min_(0.0)
+    lag = torch.sub(sum_r.log(), label_exponents, alpha=_LN_2)  # log(1 - rho) - log rho
     # The default threshold of softplus costs 2e-9; at 40 its linear branch is exact in float64.
-    values = torch.add(softplus(lag, threshold=40.0), conditional.clamp_min_(0.0), alpha=beta)
+    values = torch.add(softplus(lag, threshold=40.0), conditional, alpha=beta)
     if target is None:
         return values
     # Equal logits have equal sums, and nothing left to learn: u is exactly 0.
-    if scale is None:
-        u = torch.sub(of_student, of_teacher, out=of_teacher)
-    else:
-        u = torch.addcmul(of_student, of_teacher, scale[1], value=-1, out=of_teacher)
+    u = torch.addcmul(of_student, of_teacher, ratio, value=-1, out=of_teacher)
     zeta = _safe_threshold(u, memory, spare)
-    residual = lag.sigmoid_().mul_(weight)
+    residual, unit = lag.sigmoid_().mul_(weight), sum_r.reciprocal()
     # Rather not into u, which one thread has just looked through: the others would have to fetch it back.
     d = torch.maximum(u, zeta, out=u if spare is None else spare)
-    if scale is None:
-        v = torch.add(of_student.mul_(residual), d, alpha=beta * weight, out=d)
-        v_label = zeta.mul(beta * weight).sub_(residual)
-    else:
-        unit = scale[0].reciprocal()
-        v = torch.addcmul(of_student.mul_(residual * unit), d, unit, value=beta * weight, out=d)
-        v_label = torch.addcmul(residual.neg_(), zeta, unit, value=beta * weight)
-    v.scatter_(-1, y, v_label)
+    v = torch.addcmul(of_student.mul_(residual * unit), d, unit, value=beta * weight, out=d)
+    v.scatter_(-1, y, torch.addcmul(residual.neg_(), zeta, unit, value=beta * weight))
     if v is not target:
         target.copy_(v)
     return values
 
 
-def _softmaxes_of_few(
-    both: Tensor, parts: _Parts, student: Tensor, teacher: Tensor, y: Tensor, label_logits: Tensor, spare: Tensor
-) -> _Softmaxes:
-    """Write r and q into the parts of `both`, by as few calls as possible: they cost more than what they do."""
-    of_student, of_teacher = parts
-    _copy_masked(parts, student, teacher, y)
-    largest = of_student.amax(-1, keepdim=True)
-    # Finite also where both are zero, at the label and at any class that both rule out; nan stays nan.
-    torch.log_softmax(both, -1, out=both).clamp_min_(_LOWEST)
-    log_ratio = torch.sub(of_teacher, of_student, out=spare)
-    # log(1 - rho) - log rho, from differences to the largest other logit: exact under any common shift.
-    lag = torch.sub(largest, label_logits).sub_(of_student.amax(-1, keepdim=True))
-    both.mul_(_LOG2_E).exp2_()  # half the price of e^x, and of the largest entries it keeps every digit
-    return log_ratio.mul_(of_teacher).sum(-1, keepdim=True), lag, None
+def _exponentials(
+    both: Tensor, student: Tensor, teacher: Tensor, y: Tensor, spare: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Write multiples of r and q into `both`, by as few passes as possible.
 
-
-def _softmaxes_of_many(
-    both: Tensor,
-    parts: _Parts,
-    student: Tensor,
-    teacher: Tensor,
-    y: Tensor,
-    label_logits: Tensor,
-    spare: Tensor | None,
-) -> _Softmaxes:
-    """Write multiples of r and q into the parts of `both`, by as few passes as possible; the multiples are the sums.
-
+    Return the student's exponents of the labels, the multiples, which are the sums, and the sum of q times the
+    log-ratio to r.
     Without `spare`, log-ratios take the place of the student, which is read again.
     """
-    of_student, of_teacher = parts
-    _copy_masked(parts, student, teacher, y)
+    of_student, of_teacher = both.unbind(1)
+    label_logits = of_student.copy_(student).gather(-1, y)
+    of_student.scatter_(-1, y, -torch.inf)
+    of_teacher.copy_(teacher).scatter_(-1, y, -torch.inf)
     # Powers of two: half the price of e^x, and one fused multiply-add keeps every digit of a difference to the largest.
     shift = both.amax(-1, keepdim=True).mul_(-_LOG2_E)
     _to_exponents(both, shift)
+    label_exponents = _to_exponents(label_logits, shift[:, 0])
     # nan where both are zero, as at the label; nansum leaves it out, and the sum of q tells of any other nan.
     log_ratio = torch.sub(of_teacher, of_student, out=of_student if spare is None else spare)
-    if spare is None:
-        expected = log_ratio.mul_(of_teacher.exp2_()).nansum(-1, keepdim=True)
-        _mask(of_student.copy_(student), y)
-        _to_exponents(of_student, shift[:, 0]).exp2_()
-        sums = both.sum(-1, keepdim=True)
-    else:
+    if spare is not None:
         sums = both.exp2_().sum(-1, keepdim=True)
-        expected = log_ratio.mul_(of_teacher).nansum(-1, keepdim=True)
-    sum_r, sum_q = sums.unbind(1)
-    ratio = sum_r / sum_q
-    conditional = torch.addcdiv(ratio.log(), expected, sum_q, value=_LN_2)
-    label_exponents = torch.add(shift[:, 0], label_logits, alpha=_LOG2_E)
-    lag = torch.sub(sum_r.log(), label_exponents, alpha=_LN_2)
-    return conditional, lag, (sum_r, ratio)
+        return label_exponents, sums, log_ratio.mul_(of_teacher).nansum(-1, keepdim=True)
+    expected = log_ratio.mul_(of_teacher.exp2_()).nansum(-1, keepdim=True)
+    of_student.copy_(student).scatter_(-1, y, -torch.inf)
+    _to_exponents(of_student, shift[:, 0]).exp2_()
+    return label_exponents, both.sum(-1, keepdim=True), expected
 
 
 def _to_exponents(logits: Tensor, shift: Tensor) -> Tensor:
     return torch.add(shift, logits, alpha=_LOG2_E, out=logits)
-
-
-def _copy_masked(parts: _Parts, student: Tensor, teacher: Tensor, y: Tensor) -> None:
-    for part, logits in zip(parts, (student, teacher), strict=True):
-        _mask(part.copy_(logits), y)
-
-
-def _mask(logits: Tensor, y: Tensor) -> None:
-    logits.scatter_(-1, y, -torch.inf)
 
 
 def _safe_threshold(
@@ -313,10 +354,9 @@ def _safe_threshold(
     `u` is the second of the two parts of `memory`, whose `width` is filled up to whole groups with zeros.
     """
     if u.device.type != "cpu":
-        return _traced_threshold(u)
+        return traced_threshold(u)
     if u.shape[-1] <= _FEW:
-        assert spare is not None
-        return _least_bound(spare.copy_(u))
+        return torch.from_numpy(_least_bound(u.clone() if spare is None else spare.copy_(u)))
     num_rows, _, width = memory.shape
     num_groups = width // _GROUP
     minima = memory[:, 1].view(num_rows, num_groups, _GROUP).amin(-1)
@@ -324,7 +364,7 @@ def _safe_threshold(
         few = minima.clone()
     else:
         few = minima[:, : num_groups // _FIRST_LOOK * _FIRST_LOOK].view(num_rows, -1, _FIRST_LOOK).amin(1)
-    bound = _least_bound(few).numpy()
+    bound = _least_bound(few)
     groups = np.flatnonzero(minima.numpy() < bound)
     rows = groups // num_groups
     entries = memory.view(-1, _GROUP).numpy().take(groups + (rows + 1) * num_groups, axis=0)
@@ -332,15 +372,18 @@ def _safe_threshold(
     return torch.from_numpy(_descend(entries.ravel()[active], rows[active // _GROUP], num_rows))
 
 
-def _least_bound(values: Float[Tensor, "rows M"]) -> Float[Tensor, "rows 1"]:
+def _least_bound(values: Float[Tensor, "rows M"]) -> NDArray[Any]:
     """The least of the upper bounds that these entries give, which are sorted in place; the root if they are all."""
-    values.numpy().sort(axis=-1)  # vectorised, and some ten times faster than torch's
-    return values.cumsum_(-1).div_(_counts(values.shape[-1], values.dtype)).amin(-1, keepdim=True)
+    bounds = values.numpy()
+    bounds.sort(axis=-1)  # vectorised, and some ten times faster than torch's
+    values.cumsum_(-1)  # whose sum is faster than NumPy's
+    bounds *= _shares(bounds.shape[-1], bounds.dtype)
+    return np.minimum.reduce(bounds, -1, keepdims=True)
 
 
-@functools.cache
-def _counts(number: int, dtype: torch.dtype) -> Tensor:
-    return torch.arange(2, number + 2, dtype=dtype)
+@functools.lru_cache(maxsize=64)
+def _shares(number: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    return (1 / np.arange(2, number + 2)).astype(dtype)
 
 
 def _descend(values: NDArray[Any], rows: NDArray[np.intp], num_rows: int) -> NDArray[Any]:
@@ -352,41 +395,3 @@ def _descend(values: NDArray[Any], rows: NDArray[np.intp], num_rows: int) -> NDA
         if active.all():
             return zeta.astype(values.dtype)[:, np.newaxis]
         values, rows = values[active], rows[active]
-
-
-def _traced_threshold(u: Float[Tensor, "rows K"]) -> Float[Tensor, "rows 1"]:
-    """A fixed number of steps from the best bound that a few guesses between minimum / 2 and minimum give."""
-    least = u.amin(-1, keepdim=True)
-    bounds = [_next_bound(u, least * guess) for guess in _TRACED_GUESSES]
-    upper = functools.reduce(torch.minimum, bounds)
-    for _ in range(_TRACED_STEPS):
-        upper = torch.minimum(_next_bound(u, upper), upper)
-    return upper
-
-
-def _next_bound(u: Float[Tensor, "rows K"], guess: Float[Tensor, "rows 1"]) -> Float[Tensor, "rows 1"]:
-    active = u < guess
-    return torch.where(active, u, 0.0).sum(-1, keepdim=True) / (active.sum(-1, keepdim=True) + 1)
-
-
-def _traced_loss(rows: Rows, *, beta: float) -> Float[Tensor, "rows"]:
-    """The same loss as plain tensor code, for a compiler to fuse."""
-    z, (zt,), y = rows.student.detach(), rows.others, rows.labels.unsqueeze(-1)
-    is_label = torch.arange(z.shape[-1], device=z.device) == y
-    masked = [torch.where(is_label, -torch.inf, logits) for logits in (z, zt)]
-    largest_r, largest_q = (logits.amax(-1, keepdim=True) for logits in masked)
-    exp_r, exp_q = (masked[0] - largest_r).exp(), (masked[1] - largest_q).exp()
-    sum_r, sum_q = exp_r.sum(-1, keepdim=True), exp_q.sum(-1, keepdim=True)
-    r, q = exp_r / sum_r, exp_q / sum_q
-    log_ratio = (zt - largest_q) - (z - largest_r)
-    expected = torch.where(q > 0, q * log_ratio, 0.0).sum(-1, keepdim=True)
-    conditional = (expected + sum_r.log() - sum_q.log()).clamp_min(0.0)
-    lag = (largest_r - z.gather(-1, y)) + sum_r.log()
-    values = (softplus(lag, threshold=40.0) + beta * conditional).squeeze(-1)
-    if not rows.student.requires_grad:
-        return values
-    u = r - q
-    zeta = _traced_threshold(u)
-    residual = lag.sigmoid()
-    others = residual * r + beta * torch.maximum(u, zeta)
-    return inject_direction(rows.student, torch.where(is_label, beta * zeta - residual, others), values)
