@@ -102,8 +102,8 @@ def test_a_certain_student_that_knows_all_the_teacher_knows_has_nothing_left_to_
     assert torch.equal(gradient, fast(student, student, labels, reduction="none")[1])
 
 
-def test_a_label_far_ahead_of_the_others_in_logits_that_are_written_over():
-    rows = 600  # more than a block
+@pytest.mark.parametrize("rows", [20, 600])  # less and more than a block
+def test_a_label_far_ahead_of_the_others_in_logits_that_are_written_over(rows):
     generator = torch.Generator().manual_seed(3)
     student, teacher = (torch.randn(rows, 1000, generator=generator) for _ in range(2))
     labels = torch.arange(rows)
@@ -150,7 +150,7 @@ def test_a_finished_teacher_adds_exactly_nothing(dtype, num_classes):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("rows", "num_classes"), [(256, 1000), (4096, 300), (40, 21841), (4, 151936)])
+@pytest.mark.parametrize(("rows", "num_classes"), [(256, 1000), (8192, 150), (4096, 300), (40, 21841), (4, 151936)])
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 def test_holds_one_gradient_and_four_megabytes(dtype, rows, num_classes, reduction):
     student = torch.randn(rows, num_classes, dtype=dtype, requires_grad=True)
@@ -251,6 +251,14 @@ def test_ignored_rows_leave_nothing_behind_in_any_block(dtype):
     torch.testing.assert_close(loss, clean_loss, rtol=1e-6, atol=0)
     torch.testing.assert_close(gradient[kept], clean, rtol=EXACT[dtype], atol=float(clean.abs().max()) * EXACT[dtype])
     assert (gradient[~kept] == 0).all()
+
+
+@pytest.mark.parametrize(("rows", "num_classes"), [(200, 100), (2000, 100), (200, 300)])
+def test_what_rounding_leaves_of_a_finished_teacher_is_never_negative(rows, num_classes):
+    teacher, _, labels = make_pairs("random", rows, num_classes, seed=12, dtype=torch.float32)
+    student = teacher + 1e-5 * teacher.sin()
+    without, _ = fast(student, teacher, labels, reduction="none", beta=0.0)
+    assert (fast(student, teacher, labels, reduction="none", beta=1e6)[0] >= without).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
