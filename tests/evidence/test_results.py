@@ -14,9 +14,10 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
 COMPARISONS = sorted(path.parent for path in RESULTS.glob(f"*/{RECORD_NAME}"))
 
-pytestmark = pytest.mark.parametrize("directory", COMPARISONS, ids=lambda path: path.name)
+_of_every_comparison = pytest.mark.parametrize("directory", COMPARISONS, ids=lambda path: path.name)
 
 
+@_of_every_comparison
 def test_the_report_gives_every_committed_file_again(directory, tmp_path):
     again = tmp_path / directory.name
     shutil.copytree(directory, again, ignore=shutil.ignore_patterns("tables", "report.html", "*.safetensors"))
@@ -27,6 +28,7 @@ def test_the_report_gives_every_committed_file_again(directory, tmp_path):
     assert [str(path) for path in kept if written[path] != kept[path]] == []
 
 
+@_of_every_comparison
 def test_every_cell_is_kept_as_the_record_says(directory):
     record = ComparisonRecord.from_json((directory / RECORD_NAME).read_text())
     assert record.teacher is not None
@@ -41,6 +43,13 @@ def test_every_cell_is_kept_as_the_record_says(directory):
         assert result.data_fingerprint == record.data.fingerprint
 
 
+@pytest.mark.parametrize(("directory", "cells"), [(RESULTS / "cpu-vision", 42), (RESULTS / "cpu-text", 54)])
+def test_the_grids_are_complete(directory, cells):
+    record = ComparisonRecord.from_json((directory / RECORD_NAME).read_text())
+    assert [cell.status for cell in record.cells] == ["finished"] * cells
+
+
+@_of_every_comparison
 def test_no_study_breaks_a_theorem(directory):
     broken = [
         f"{name}: {check.name}"
