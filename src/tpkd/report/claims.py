@@ -120,11 +120,11 @@ def _blocking(records: ReportRecords) -> Iterator[_Claim]:
         if last > 0:
             shares = [state.blocked_share for state in split.states]
             grows = all(later > earlier for earlier, later in pairwise(shares))
-            first, final_share = look(f"{here}.0.blocked_share", "share"), look(f"{here}.{last}.blocked_share", "share")
-            found: Content = (first, " to ", final_share, f" over {last + 1} states")
+            each = [look(f"{here}.{state}.blocked_share", "share") for state in range(last + 1)]
+            found: Content = (each[0], *(part for share in each[1:] for part in (", ", share)))
             few = max(state.blocked for state in split.states) < _FEWEST_BLOCKED
             verdict = UNDECIDED if few else SUPPORTED if grows else NOT_SUPPORTED
-            yield _Claim("blocking grows while labels are learned", found, "none", cases, verdict)
+            yield _Claim("blocking grows from state to state while labels are learned", found, "none", cases, verdict)
         final = split.states[-1]
         statement = "knowledge remains where imitation is blocked"
         left: Content = (look(f"{here}.{last}.conditional_loss", "nats"), " nats of conditional KL")
