@@ -29,7 +29,7 @@ def overview(runs: dict[str, str]) -> str:
             for row in csv.DictReader(file):
                 split = next((name for name in ("train", "test") if name in row["n"]), None)
                 claim = row["claim of the paper"] + (f" ({split})" if split else "")
-                number = row["here"].split(": ")[-1]
+                number = row["here"].split(": ")[-1].replace(" %", "\u00a0%")
                 interval = "" if row["interval"] == "none" else f" [{row['interval'].replace(' to ', ', ')}]"
                 cells.setdefault(claim, {})[directory] = f"{row['this run']}: {number}{interval}"
     lines = [["claim of the paper", *runs.values()], [":---"] * (len(runs) + 1)]
