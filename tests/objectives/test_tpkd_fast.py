@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from benchmarks.losses import plain_kd
@@ -191,6 +192,33 @@ def test_small_batches_hold_no_more_than_kd(dtype, num_classes):
     assert peak_bytes(lambda: tpkd_loss(*inputs).backward()) <= peak_bytes(lambda: plain_kd(*inputs).backward())
 
 
+@pytest.mark.parametrize("size", [1e5, 1e10, 1e30])
+@pytest.mark.parametrize(("rows", "num_classes"), [(50, 30), (2000, 30), (200, 300)])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_logits_of_any_finite_size(dtype, rows, num_classes, size):
+    student, teacher, labels = make_pairs("random", rows, num_classes, seed=13, dtype=torch.float64)
+    student, teacher = (student * size).to(dtype), (teacher * size).to(dtype)
+    losses, gradients = fast(student, teacher, labels, reduction="none")
+    values, directions = reference(student, teacher, labels)
+    torch.testing.assert_close(losses.double(), values, rtol=2e-6, atol=1e-6)
+    assert_rows_close(gradients, directions, EXACT[dtype], largest_term=1.0)
+
+
+@pytest.mark.parametrize("rows", [8, 2000])
+def test_settings_of_the_whole_program_do_not_matter(rows):
+    """A default device other than that of the logits, and NumPy told to raise; beta may be a number of any kind."""
+    student, teacher, labels = make_pairs("huge", rows, 30, seed=14, dtype=torch.float32)
+    expected = fast(student, teacher, labels)
+    before = np.seterr(all="raise")
+    try:
+        with torch.device("meta"):
+            found = fast(student, teacher, labels, beta=torch.tensor(0.5, device="cpu"))
+    finally:
+        np.seterr(**before)
+    assert torch.equal(found[0], expected[0])
+    assert torch.equal(found[1], expected[1])
+
+
 def test_nothing_is_warned_of_where_logits_are_not_finite(recwarn):
     student, teacher, labels = make_pairs("random", 5, 30, seed=8)
     student[0], teacher[1, 3], student[2, 3], teacher[2, 3] = -torch.inf, torch.nan, -torch.inf, -torch.inf
@@ -199,9 +227,9 @@ def test_nothing_is_warned_of_where_logits_are_not_finite(recwarn):
 
 
 @pytest.mark.parametrize("shift", [-1e7, -1e3, 1e3, 1e5, 1e7])
-@pytest.mark.parametrize("num_classes", [30, 300, 1001, 1037])  # also where the last classes fill no vector
-def test_a_common_shift_costs_no_digits(num_classes, shift):
-    student, teacher, labels = make_pairs("random", 50, num_classes, seed=9, dtype=torch.float32)
+@pytest.mark.parametrize(("rows", "num_classes"), [(50, 30), (2000, 30), (50, 1001), (50, 1037)])
+def test_a_common_shift_costs_no_digits(rows, num_classes, shift):
+    student, teacher, labels = make_pairs("random", rows, num_classes, seed=9, dtype=torch.float32)
     student, teacher = student + shift, teacher - shift  # rounded here, and exact from here on
     values, directions = reference(student, teacher, labels)
     losses, gradients = fast(student, teacher, labels, reduction="none")

@@ -67,7 +67,7 @@ def tpkd_loss(
     """
     check_beta(beta)
     refuse_transforms(student_logits)
-    return fast_tpkd_loss(student_logits, teacher_logits, labels, beta, ignore_index, reduction, num_items)
+    return fast_tpkd_loss(student_logits, teacher_logits, labels, float(beta), ignore_index, reduction, num_items)
 
 
 class TPKDLoss(nn.Module):

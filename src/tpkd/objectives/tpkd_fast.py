@@ -39,7 +39,7 @@ _SCRATCH_BYTES = 4_000_000
 _ROW_NUMBERS = 24
 """Numbers that are kept of every row while its block is worked on, at most."""
 _AT_ONCE = 2**15
-"""Elements up to which torch, too, leaves an operation to one core."""
+"""Elements up to which torch, too, leaves most operations to one core."""
 _AT_ONCE_ROWS = 2**10
 """Rows up to which what NumPy spends on each of them does not count."""
 _FEW = 256
@@ -88,7 +88,8 @@ def fast_tpkd_loss(
     # loss scale saves: there, as with a weight for each row, the backward pass multiplies.
     weight = 1 / count if isinstance(count, int) and reduction != "none" and z.dtype != torch.float16 else None
     wanted = z.requires_grad and torch.is_grad_enabled()
-    values, direction, total = values_and_direction(z.detach(), zt, y, valid, beta, weight or 1.0, wanted)
+    factor = 1.0 if weight is None else weight
+    values, direction, total = values_and_direction(z.detach(), zt, y, valid, beta, factor, wanted)
     losses = values.clone() if weight is None else total  # out of inference mode
     if direction is not None:
         losses = inject_gradients((z,), (direction,), losses)
@@ -124,12 +125,10 @@ def values_and_direction(
         >>> values_and_direction(student, teacher, torch.tensor([0]), None, 0.5, 1.0, True)[1]
         tensor([[-0.1521,  0.2234, -0.0712]])
     """
-    settings = (valid, beta, weight, wanted)
-    found = None
-    if student.is_cpu and student.numel() <= _AT_ONCE and len(student) <= _AT_ONCE_ROWS and not overwrite:
-        with np.errstate(all="ignore"):  # what NumPy would warn of is not finite
-            found = _at_once(student, teacher, labels, *settings)
-    return found or _by_blocks(student, teacher, labels, *settings, overwrite)
+    given = (student, teacher, labels, valid, beta, weight, wanted)
+    small = student.is_cpu and student.numel() <= _AT_ONCE and len(student) <= _AT_ONCE_ROWS and not overwrite
+    with np.errstate(all="ignore"):  # as torch does
+        return (_at_once(*given) if small else None) or _by_blocks(*given, overwrite)
 
 
 def _at_once(
@@ -137,10 +136,10 @@ def _at_once(
 ) -> tuple[Tensor, Tensor | None, Tensor] | None:
     """A batch so small that calls cost more than what they do: by NumPy, whose calls cost less.
 
-    Where a loss is not finite nothing is returned: `_by_blocks` knows what infinite logits mean.
+    Where the losses or their sum are not finite nothing is returned: `_by_blocks` knows what infinite logits mean.
     """
     dtype = computation_dtype(student, teacher)
-    memory = torch.empty((2, *student.shape), dtype=dtype)
+    memory = torch.empty((2, *student.shape), dtype=dtype, device="cpu")
     if student.dtype == teacher.dtype == dtype:
         r, q = memory.numpy()
         np.copyto(r, student.numpy())
@@ -148,7 +147,7 @@ def _at_once(
     else:
         memory[0].copy_(student)
         memory[1].copy_(teacher)
-    spare = torch.empty(student.shape, dtype=dtype)
+    spare = torch.empty(student.shape, dtype=dtype, device="cpu")
     values, residual, at_label = _losses_at_once(memory, spare.numpy(), labels.numpy(), beta)
     ignored = None if valid is None else ~valid.numpy()
     if ignored is not None:
@@ -162,11 +161,12 @@ def _at_once(
         v = _direction_at_once(memory.numpy(), spare, in_place, at_label, residual * weight, beta * weight)
         if ignored is not None:
             v[ignored] = 0
-        direction = spare
-        if not in_place:
-            del spare, direction  # before the gradient is made: KD holds no more
+        if in_place:
+            direction = spare
+        else:
+            del spare  # before the gradient is made: with both there would be more than KD holds
             direction = memory[1].to(student.dtype)
-    return torch.from_numpy(values), direction, torch.scalar_tensor(total, dtype=dtype)
+    return torch.from_numpy(values), direction, torch.scalar_tensor(total, dtype=dtype, device="cpu")
 
 
 def _losses_at_once(
@@ -327,10 +327,9 @@ def _exponentials(
     label_logits = of_student.copy_(student).gather(-1, y)
     of_student.scatter_(-1, y, -torch.inf)
     of_teacher.copy_(teacher).scatter_(-1, y, -torch.inf)
-    # Powers of two: half the price of e^x, and one fused multiply-add keeps every digit of a difference to the largest.
-    shift = both.amax(-1, keepdim=True).mul_(-_LOG2_E)
-    _to_exponents(both, shift)
-    label_exponents = _to_exponents(label_logits, shift[:, 0])
+    largest = both.amax(-1, keepdim=True)
+    _to_exponents(both, largest)
+    label_exponents = _to_exponents(label_logits, largest[:, 0])
     # nan where both are zero, as at the label; nansum leaves it out, and the sum of q tells of any other nan.
     log_ratio = torch.sub(of_teacher, of_student, out=of_student if spare is None else spare)
     if spare is not None:
@@ -338,12 +337,13 @@ def _exponentials(
         return label_exponents, sums, log_ratio.mul_(of_teacher).nansum(-1, keepdim=True)
     expected = log_ratio.mul_(of_teacher.exp2_()).nansum(-1, keepdim=True)
     of_student.copy_(student).scatter_(-1, y, -torch.inf)
-    _to_exponents(of_student, shift[:, 0]).exp2_()
+    _to_exponents(of_student, largest[:, 0]).exp2_()
     return label_exponents, both.sum(-1, keepdim=True), expected
 
 
-def _to_exponents(logits: Tensor, shift: Tensor) -> Tensor:
-    return torch.add(shift, logits, alpha=_LOG2_E, out=logits)
+def _to_exponents(logits: Tensor, largest: Tensor) -> Tensor:
+    """Powers of two are half the price of e^x; the difference comes first: it is exact under any common shift."""
+    return logits.sub_(largest).mul_(_LOG2_E)
 
 
 def _safe_threshold(
