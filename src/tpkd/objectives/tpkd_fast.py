@@ -142,8 +142,8 @@ def _at_once(
     memory = torch.empty((2, *student.shape), dtype=dtype, device="cpu")
     if student.dtype == teacher.dtype == dtype:
         r, q = memory.numpy()
-        np.copyto(r, student.numpy())
-        np.copyto(q, teacher.numpy())
+        np.copyto(r, student.resolve_neg().numpy())
+        np.copyto(q, teacher.resolve_neg().numpy())
     else:
         memory[0].copy_(student)
         memory[1].copy_(teacher)
