@@ -79,8 +79,13 @@ def verdicts(records, part):
     return [row[-1] for row in claims_table(records).rows if part in text(row[0])]
 
 
+def with_blocked_shares(records, shares):
+    split = records.blocking.splits[0]
+    states = tuple(replace(split.states[0], blocked_share=share, blocked=int(1000 * share)) for share in shares)
+    return replace(records, blocking=replace(records.blocking, splits=(replace(split, states=states),)))
+
+
 def test_blocking_grows_only_if_every_state_has_more_than_the_one_before(demo):
-    split = demo.blocking.splits[0]
     for shares, verdict in (
         ((0.1, 0.2, 0.3), SUPPORTED),
         ((0.1, 0.3, 0.2), NOT_SUPPORTED),
@@ -88,9 +93,12 @@ def test_blocking_grows_only_if_every_state_has_more_than_the_one_before(demo):
         ((0.0, 0.001, 0.029), UNDECIDED),
         ((0.001, 0.0, 0.03), NOT_SUPPORTED),
     ):
-        states = tuple(replace(split.states[0], blocked_share=share, blocked=int(1000 * share)) for share in shares)
-        blocking = replace(demo.blocking, splits=(replace(split, states=states),))
-        assert verdicts(replace(demo, blocking=blocking), "blocking grows") == [verdict]
+        assert verdicts(with_blocked_shares(demo, shares), "blocking grows") == [verdict]
+
+
+def test_every_state_shows_its_blocked_share(demo):
+    rows = claims_table(with_blocked_shares(demo, (0.1, 0.3, 0.2))).rows
+    assert [text(row[1]) for row in rows if "blocking grows" in text(row[0])] == ["10.0 %, 30.0 %, 20.0 %"]
 
 
 def test_knowledge_remains_only_if_it_does_in_every_blocked_pair(demo):

@@ -86,14 +86,14 @@ def fast_tpkd_loss(
     count = denominator(len(z), valid, num_items) if reduction == "mean" else 1
     # A known weight of all rows goes straight into the gradient. Not in float16, which would lose small entries that a
     # loss scale saves: there, as with a weight for each row, the backward pass multiplies.
-    weight = 1 / count if isinstance(count, int) and reduction != "none" and z.dtype != torch.float16 else None
+    is_weighted = isinstance(count, int) and reduction != "none" and z.dtype != torch.float16
+    weight = 1 / int(count) if is_weighted else 1.0
     wanted = z.requires_grad and torch.is_grad_enabled()
-    factor = 1.0 if weight is None else weight
-    values, direction, total = values_and_direction(z.detach(), zt, y, valid, beta, factor, wanted)
-    losses = values.clone() if weight is None else total  # out of inference mode
+    values, direction, total = values_and_direction(z.detach(), zt, y, valid, beta, weight, wanted)
+    losses = total if is_weighted else values.clone()  # out of inference mode
     if direction is not None:
         losses = inject_gradients((z,), (direction,), losses)
-    if weight is not None:
+    if is_weighted:
         return losses
     return losses.reshape(labels.shape) if reduction == "none" else losses.sum() / count
 
@@ -117,8 +117,8 @@ def values_and_direction(
 ) -> tuple[Float[Tensor, "rows"], Float[Tensor, "rows K"] | None, Float[Tensor, ""]]:
     """The loss of every row, `weight` times its direction in the dtype of the student, and `weight` times all losses.
 
-    Losses and directions are zero where not valid. With `overwrite` the direction takes the place of the student. Of
-    the losses nothing is recorded: they may be in inference mode.
+    Losses and directions are zero where not valid. There is no direction unless one is `wanted`; with `overwrite` it
+    takes the place of the student. Of the losses nothing is recorded: they may be in inference mode.
 
     Example:
         >>> student, teacher = torch.tensor([[4.0, 1.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.5]])
@@ -158,7 +158,8 @@ def _at_once(
     direction = None
     if wanted:
         in_place = student.dtype == dtype
-        v = _direction_at_once(memory.numpy(), spare, in_place, at_label, residual * weight, beta * weight)
+        v = spare.numpy() if in_place else memory[1].numpy()
+        _write_direction(v, memory.numpy(), spare, at_label, residual * weight, beta * weight)
         if ignored is not None:
             v[ignored] = 0
         if in_place:
@@ -200,16 +201,14 @@ def _losses_at_once(
     return values, np.exp(lag, out=lag), at_labels[0]
 
 
-def _direction_at_once(
-    both: NDArray[Any], spare: Tensor, in_place: bool, at_label: NDArray[np.intp], residual: NDArray[Any], beta: float
-) -> NDArray[Any]:
-    """The direction from r, q and 1 - rho, in the place of `spare` or of q; all of them are used up."""
+def _write_direction(
+    v: NDArray[Any], both: NDArray[Any], spare: Tensor, at_label: NDArray[np.intp], residual: NDArray[Any], beta: float
+) -> None:
+    """The direction from r, q and 1 - rho; `v` may be the place of `spare` or of q, and all of them are used up."""
     r, q = both
-    u, v = np.subtract(r, q, out=q), spare.numpy()
-    np.copyto(v, u)
+    u = np.subtract(r, q, out=q)
+    np.copyto(spare.numpy(), u)
     zeta = _least_bound(spare)
-    if not in_place:
-        v = u
     np.maximum(u, zeta, out=v)
     v *= beta
     residual = residual[:, np.newaxis]
@@ -218,7 +217,6 @@ def _direction_at_once(
     zeta *= beta
     zeta -= residual
     v.reshape(-1)[at_label] = zeta[:, 0]
-    return v
 
 
 @functools.lru_cache(maxsize=16)
