@@ -60,6 +60,38 @@ def test_the_last_override_wins(file):
     assert load_config(file, ["epochs=7", "epochs=8"]).epochs == 8
 
 
+@pytest.mark.parametrize(
+    ("overrides", "read", "value"),
+    [
+        (("objective=kd", "objective.settings.temperature=9"), lambda c: c.objective.settings, {"temperature": 9}),
+        (("objective.name=kd", "objective.settings.temperature=9"), lambda c: c.objective.name, "kd"),
+        (("objective=kd", "objective.name=dkd"), lambda c: c.objective.name, "dkd"),
+        (("optimizer={name: sgd, learning_rate: 1}", "optimizer.momentum=0"), lambda c: c.optimizer.momentum, 0),
+        (("teacher={cache: a}", "teacher.cache=b"), lambda c: c.teacher.cache, "b"),
+        (("methods={}", "methods.ce={epochs: 3}"), lambda c: c.epochs, 3),
+        (("methods.ce={epochs: 3}", "methods.ce.epochs=4"), lambda c: c.epochs, 4),
+        (("epochs=3", "snapshots=[3]"), lambda c: c.snapshots, (3,)),
+    ],
+)
+def test_the_order_of_overrides_means_nothing(file, overrides, read, value):
+    first, second = load_config(file, overrides), load_config(file, overrides[::-1])
+    assert first == second
+    assert read(first) == value
+
+
+def test_the_order_of_keys_under_methods_means_nothing(file):
+    own = ["objective.settings: {kd_weight: 2}", "objective.settings.temperature: 3"]
+    for keys in (own, own[::-1]):
+        file.write_text(MINIMAL + f"methods: {{kd: {{{', '.join(keys)}}}}}\n")
+        assert load_config(file, ["objective=kd"]).objective.settings == {"kd_weight": 2, "temperature": 3}
+
+
+def test_what_all_objectives_share_leaves_methods_out(file):
+    file.write_text(MINIMAL + "methods: {ce: {epochs: 3}}\n")
+    config = load_config(file, ["methods.ce.epochs=4"], methods=False)
+    assert (config.epochs, config.methods) == (5, {"ce": {"epochs": 4}})
+
+
 def test_settings_of_a_method_hold_for_that_method_and_yield_to_overrides(file):
     methods = "methods: {kd: {optimizer.weight_decay: 0.5, objective.settings: {temperature: 3, kd_weight: 2}}}\n"
     file.write_text(MINIMAL + methods)

@@ -62,15 +62,17 @@ class _PlainLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def load_config(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
+def load_config(path: str | Path, overrides: Sequence[str] = (), *, methods: bool = True) -> RunConfig:
     """Read a run's configuration.
 
     What the section `methods` says about the chosen objective replaces what the file says, and an override replaces
-    both.
+    both. Overrides mean the same in any order, but that of one key given twice the last counts: a section comes before
+    the keys in it.
 
     Args:
         path: a YAML file.
         overrides: `key=value` with dotted keys, such as `optimizer.learning_rate=0.1`; values are YAML.
+        methods: whether the section `methods` has a say; without it, what all objectives share.
 
     Raises:
         InputError: one line that names the file, the key, what was expected and what was found.
@@ -93,28 +95,29 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
     data = _parse(str(path), text)
     if not isinstance(data, dict):
         raise InputError(f"{path}: expected keys and values, found {type(data).__name__}")
-    return resolve_config(data, overrides, source=str(path))
+    return resolve_config(data, overrides, source=str(path), methods=methods)
 
 
-def resolve_config(data: dict[str, Any], overrides: Sequence[str] = (), *, source: str = "config") -> RunConfig:
+def resolve_config(
+    data: dict[str, Any], overrides: Sequence[str] = (), *, source: str = "config", methods: bool = True
+) -> RunConfig:
     """A configuration from plain data; `source` is how errors call it.
 
     An override of `epochs` that ends the run early leaves out the snapshots it does not reach.
     """
     pairs = [_split_override(override) for override in overrides]
     plain = copy.deepcopy(data)
-    for key, value in pairs:
-        _set(plain, key, value)
+    _set_all(plain, pairs)
     _leave_out_late_snapshots(plain, pairs)
     config = _validate(plain, source)
     chosen = config.methods.get(config.objective.name)
-    if not chosen:
+    if not chosen or not methods:
         return config
     # Only now is the objective known. The overrides come once more, because they have the last word; a bare name has
     # been heard already, and would wipe out the settings.
     again = [(key, value) for key, value in pairs if key != "objective" or isinstance(value, dict)]
-    for key, value in (*chosen.items(), *again):
-        _set(plain, key, value)
+    _set_all(plain, list(chosen.items()))
+    _set_all(plain, again)
     _leave_out_late_snapshots(plain, pairs)
     return _validate(plain, f"{source}: methods.{config.objective.name}")
 
@@ -143,6 +146,12 @@ def _split_override(override: str) -> tuple[str, Any]:
     if not equals or not key.strip():
         raise InputError(f"override {override!r}: expected key=value, such as epochs=5")
     return key.strip(), _parse(f"override {override!r}", text)
+
+
+def _set_all(data: dict[str, Any], pairs: Sequence[tuple[str, Any]]) -> None:
+    # Sections before the keys in them: set later, a section would silently take back what was said about its keys.
+    for key, value in sorted(pairs, key=lambda pair: pair[0].count(".")):
+        _set(data, key, value)
 
 
 def _set(data: dict[str, Any], key: str, value: Any) -> None:

@@ -88,8 +88,8 @@ def plan_grid(
     asked_seeds = tuple(dict.fromkeys(seeds if seeds is not None else DEFAULT_SEEDS))
     if not chosen or not asked_seeds:
         raise InputError("methods and seeds: expected at least one of each")
-    plain = load_config(path, [*overrides, "methods={}"])
-    check_objectives(load_config(path, overrides).methods, "key methods")
+    plain = load_config(path, overrides, methods=False)
+    check_objectives(plain.methods, "key methods")
     if plain.objective.settings and chosen != (plain.objective.name,):
         raise ConfigError("objective.settings: expected none in a grid of several; put them under methods")
     directory = grid_directory(plain.output)
@@ -110,7 +110,7 @@ def plan_grid(
     # An objective may have seeds that nobody asked for with another: those are not cells.
     cells = tuple(cell for cell in possible if cell.asked or (cell.directory / CONFIG_NAME).exists())
     _check_shared(cells)
-    base = load_config(path, [*shared, "methods={}"])
+    base = load_config(path, shared, methods=False)
     return Grid(PurePath(path).stem, directory, objectives, all_seeds, cells, base)
 
 
