@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from cli.training_runs import run
+from tpkd.config import SEEDS
 from training.tiny import plain_config, with_cache
 
 
@@ -92,14 +93,15 @@ def test_a_run_is_reproducible_from_its_directory(tpkd, config, tmp_path):
 
 
 def test_a_launcher_gives_every_process_its_share(config, tmp_path):
-    """As on many machines; the first process alone speaks."""
+    """As on many machines; the first process alone speaks. With the last seed, whose next is the first."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
     done = subprocess.run(
-        [*launcher, "-m", "tpkd", "train", str(config), "epochs=1", "device=auto"],
+        [*launcher, "-m", "tpkd", "train", str(config), "epochs=1", "device=auto", f"seed={SEEDS - 1}"],
         capture_output=True,
         text=True,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("test samples after epoch 1") == 1
-    assert json.loads((tmp_path / "tpkd-42" / "result.json").read_text())["processes"] == 2
+    result = json.loads((tmp_path / f"tpkd-{SEEDS - 1}" / "result.json").read_text())
+    assert result["processes"] == 2

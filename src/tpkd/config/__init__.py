@@ -26,6 +26,7 @@ from tpkd.config.schema import (
     ViewsConfig,
     WarmupLinearSchedule,
 )
+from tpkd.config.section import SEEDS
 from tpkd.config.study import (
     BlockingConfig,
     CertificatesConfig,
@@ -36,6 +37,7 @@ from tpkd.config.study import (
 
 __all__ = [
     "DATA_PLACEHOLDER",
+    "SEEDS",
     "AdamWeightDecayConfig",
     "BlockingConfig",
     "CertificatesConfig",

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
-from tpkd.config.section import SECTION
+from tpkd.config.section import SECTION, Seed
 from tpkd.config.study import StudyConfig
 
 
@@ -25,7 +25,7 @@ class ViewsConfig(_Section):
     """How images become inputs: the fields of a view recipe. Only `seed` draws the views; the run's seed chooses."""
 
     num_views: PositiveInt = 1
-    seed: int = 0
+    seed: Seed = 0
     pad: Annotated[int, Field(ge=0)] = 0
     flip: bool = False
     size: PositiveInt | None = None
@@ -56,7 +56,7 @@ class StudentConfig(_Section):
     probe_c: PositiveFloat = 0.01
     probe_file: str | None = None
     """Where the fitted probe is kept and found again; left out, in the run directory."""
-    seed: int = 0
+    seed: Seed = 0
     """Draws every weight that no file gives; not the run's seed, so that runs share their start."""
     layers: tuple[int, ...] = ()
     """Layers whose pooled features are compared with the teacher's, by objectives that do."""
@@ -71,7 +71,7 @@ class TeacherConfig(_Section):
     weights: str | None = None
     head: Literal["own", "random"] = "own"
     """`own`: what network or weights bring; `random`: for a network that brings none, never beside weights."""
-    seed: int = 0
+    seed: Seed = 0
     layers: tuple[int, ...] = ()
     """One for each layer of the student; kept in the cache beside the logits."""
     views: ViewsConfig | None = None
@@ -177,7 +177,7 @@ class RunConfig(_Section):
     objective: ObjectiveConfig
     optimizer: Annotated[SGDConfig | AdamWeightDecayConfig, Field(discriminator="name")]
     schedule: Annotated[ConstantSchedule | WarmupLinearSchedule, Field(discriminator="name")] = ConstantSchedule()
-    seed: int = 42
+    seed: Seed = 42
     """Order of samples, choice of views, dropout, and the objective's own networks."""
     epochs: PositiveInt
     """The run ends after epochs x samples, in batches that cross from one epoch into the next."""

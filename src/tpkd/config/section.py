@@ -1,6 +1,20 @@
 """What every section of a configuration has in common."""
 
-from pydantic import ConfigDict
+from typing import Annotated
+
+from pydantic import AfterValidator, ConfigDict
 
 SECTION = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 """Frozen; unknown keys and numbers that are not finite are refused; what stands below a key describes it."""
+
+SEEDS = 2**32
+"""As many seeds as NumPy's generator knows: the fewest of all that a run seeds."""
+
+
+def _check_seed(seed: int) -> int:
+    if not 0 <= seed < SEEDS:
+        raise ValueError(f"expected a seed from 0 to {SEEDS - 1}, found {seed}")
+    return seed
+
+
+Seed = Annotated[int, AfterValidator(_check_seed)]

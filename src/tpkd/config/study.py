@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
-from tpkd.config.section import SECTION
+from tpkd.config.section import SECTION, Seed
 
 
 class _Section(BaseModel):
@@ -60,7 +60,7 @@ class ContinuationConfig(_Section):
 class StudyConfig(_Section):
     """The mechanism study on the snapshots of a run."""
 
-    seed: int = 0
+    seed: Seed = 0
     """Chooses samples and their views."""
     tolerance: NonNegativeFloat = 1e-12
     """By how much rounding may break an inequality of the theory."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tpkd.config import ConfigError, RunConfig, keyed
+from tpkd.config import SEEDS, ConfigError, RunConfig, keyed
 from tpkd.data import Dataset, ModelInputs, Preparation, SampleBatch, TrainingBatches
 from tpkd.files import extra
 from tpkd.models import Classifier
@@ -186,7 +186,8 @@ def assemble(config: RunConfig, accelerator: Any, directory: Path) -> Run:
     )
     run.check_shares()
     # Last: what was drawn until here, a probe fitted or only read, must not reach the dropout of the first step.
-    set_seed(config.seed, device_specific=True)
+    # Processes have seeds of their own, counted in a circle because the last one has no next.
+    set_seed((config.seed + accelerator.process_index) % SEEDS)
     return run
 
 
