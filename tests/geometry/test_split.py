@@ -1,10 +1,23 @@
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 
 import oracles
 from strategies import KINDS, make_pairs
-from tpkd.geometry import drop_target, insert_target, join, split, target_entry
+from tpkd.geometry import (
+    conditional_loss,
+    directions,
+    drop_target,
+    imitation_direction,
+    imitation_loss,
+    insert_target,
+    join,
+    label_loss,
+    split,
+    target_entry,
+)
 
 
 def test_drop_and_insert_target_are_inverse():
@@ -37,6 +50,24 @@ def test_split_is_exact_for_a_certain_student():
     parts = split(torch.tensor([700.0, 0.0, 0.0], dtype=torch.float64), torch.tensor(0))
     assert parts.log_residual.item() == pytest.approx(np.log(2) - 700, rel=1e-14)
     assert parts.log_conditional.exp().tolist() == pytest.approx([0.5, 0.5], rel=1e-14)
+
+
+@pytest.mark.parametrize("shift", [3.0, 1e4, -1e5])
+def test_a_common_shift_of_the_logits_changes_no_digit(shift):
+    """The logits are multiples of 1/64, so that their float32 sums with the shift are exact."""
+    student, teacher, labels = make_pairs("random", 200, 11, seed=4, dtype=torch.float32)
+    student, teacher = ((z.clamp(-100, 100) * 64).round() / 64 for z in (student, teacher))
+    shifted = student + shift, teacher + shift, labels
+    assert torch.equal(shifted[0] - shift, student)
+    for record, moved in (
+        (split(student, labels), split(shifted[0], labels)),
+        (directions(student, teacher, labels), directions(*shifted)),
+    ):
+        for field in dataclasses.fields(record):
+            assert torch.equal(getattr(moved, field.name), getattr(record, field.name)), field.name
+    assert torch.equal(label_loss(shifted[0], labels), label_loss(student, labels))
+    for function in (conditional_loss, imitation_loss, imitation_direction):
+        assert torch.equal(function(*shifted), function(student, teacher, labels)), function.__name__
 
 
 def test_join_inverts_split():

@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 import oracles
 from strategies import all_kinds, make_pairs
 from tpkd.geometry import imitation_direction, imitation_loss, in_polar_cone, kl_divergence, margins, split
-from tpkd.theory import blocking_gap, is_blocked, strict_blocking_log_odds
+from tpkd.theory import blocking_gap, diagnose, is_blocked, strict_blocking_log_odds
 
 
 def closest_safe_imitation(student, teacher, label):
@@ -74,6 +74,17 @@ def test_blocking_agrees_with_a_loop_over_log_probabilities(num_classes):
 def test_a_student_that_equals_its_teacher_is_blocked():
     student, _, labels = all_kinds(200, 7, seed=6)
     assert is_blocked(student, student, labels).all()
+
+
+@pytest.mark.parametrize("shift", [1.0, 3.0, 1e4])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_student_that_equals_its_shifted_teacher_is_blocked(dtype, shift):
+    """Logits are known up to a constant only; multiples of 1/64 take this one without rounding."""
+    student, _, labels = make_pairs("random", 300, 10, seed=10, dtype=dtype)
+    student = (student.clamp(-100, 100) * 64).round() / 64
+    for pair in ((student, student + shift), (student + shift, student)):
+        assert is_blocked(*pair, labels).all()
+        assert diagnose(*pair, labels).blocked.all()
 
 
 @pytest.mark.parametrize("num_classes", [3, 10, 100])

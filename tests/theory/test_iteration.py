@@ -146,6 +146,23 @@ def test_descent_certificate_at_one_step(num_classes, step_size):
     assert (step.certain >= 0).all()
 
 
+@pytest.mark.parametrize(
+    "certificate",
+    [
+        lambda z, zt, y: descent_certificate(z, zt, y, 4 / 5),
+        lambda z, zt, y: general_descent_certificate(z, zt, y, 0.02, label_weight=2.0, beta=1.0),
+        lambda z, zt, y: label_step_uniformity(z, y, 1 / 20),
+    ],
+)
+def test_what_a_step_gains_does_not_depend_on_a_common_shift(certificate):
+    """In float32, with multiples of 1/64: a step from logits of 1e4 would be rounded to multiples of 1e-3."""
+    student, teacher, labels = starts(10, count=100)
+    student, teacher = ((z * 64).round().float() / 64 for z in (student, teacher))
+    step, shifted = certificate(student, teacher, labels), certificate(student + 1e4, teacher - 1e4, labels)
+    for name, value in vars(step).items():
+        assert torch.equal(getattr(shifted, name), value), name
+
+
 def test_descent_certificate_is_close_for_small_steps():
     """The certificate is not empty: in the tight direction of theorem 3 it is a fair share of the decrease."""
     student, teacher, labels = starts(3, count=200, seed=4)

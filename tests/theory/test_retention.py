@@ -183,6 +183,16 @@ def test_extra_label_gain_chain(num_classes, step_size):
         assert (low <= high * (1 + 1e-9) + 2e-12).all()
 
 
+def test_extra_label_gain_does_not_depend_on_a_common_shift():
+    """In float32, with multiples of 1/64: a step from logits of 1e4 would be rounded to multiples of 1e-3."""
+    student, teacher, labels = make_pairs("random", 100, 10, seed=20, dtype=torch.float32)
+    student, teacher = ((z.clamp(-100, 100) * 64).round() / 64 for z in (student, teacher))
+    extra = extra_label_gain(student, teacher, labels, 0.1)
+    shifted = extra_label_gain(student + 1e4, teacher - 1e4, labels, 0.1)
+    for name, value in vars(extra).items():
+        assert torch.equal(getattr(shifted, name), value), name
+
+
 @pytest.mark.parametrize("gain", [extra_margin, extra_label_gain])
 @pytest.mark.parametrize("step_size", [-1.0, float("inf"), float("nan")])
 def test_a_step_is_finite_and_not_negative(gain, step_size):

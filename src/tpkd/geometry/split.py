@@ -48,6 +48,16 @@ def insert_target(
     return padded.gather(-1, source)
 
 
+def without_shift(logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch K"]:
+    """Logits of the same prediction with the largest incorrect one at zero: a step from there keeps its digits.
+
+    Example:
+        >>> without_shift(torch.tensor([[1e4, 1e4 - 1, 1e4 - 2]]), torch.tensor([0]))
+        tensor([[ 1.,  0., -1.]])
+    """
+    return logits - drop_target(logits, labels).amax(-1, keepdim=True)
+
+
 @dataclass(frozen=True)
 class Split:
     """A prediction as confidence in the label and a distribution over the incorrect classes."""
@@ -65,8 +75,9 @@ class Split:
 def split(logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]) -> Split:
     """Split a prediction into its confidence and its conditional distribution over the incorrect classes.
 
-    Paper: section 3, p = (rho, (1 - rho) r). Exact for any lead: log r is the log-softmax of the non-label logits and
-    log(1 - rho) comes from the log-odds, so a student that is certain keeps its conditional distribution.
+    Paper: section 3, p = (rho, (1 - rho) r). Exact for any lead and any common shift: log r is the log-softmax of the
+    non-label logits and log(1 - rho) comes from the log-odds, so a student that is certain keeps its conditional
+    distribution.
 
     Shapes: logits `(*batch, K)`, labels `(*batch)`; fields `(*batch)` and `log_conditional` `(*batch, K-1)`.
 
@@ -77,7 +88,8 @@ def split(logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]) -> S
     """
     logits, labels = check_single("logits", logits, labels)
     others = drop_target(logits, labels)
-    log_odds = target_entry(logits, labels) - others.logsumexp(-1)
+    # Differences first: a common shift drops out of them, and would cost a sum its digits.
+    log_odds = -(others - target_entry(logits, labels).unsqueeze(-1)).logsumexp(-1)
     return Split(log_odds, logsigmoid(log_odds), logsigmoid(-log_odds), others.log_softmax(-1))
 
 

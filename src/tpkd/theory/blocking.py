@@ -22,7 +22,8 @@ def is_blocked(
     """Whether the student is already the closest full imitation that keeps every margin.
 
     Paper: thm:block. The test p_j <= t_j for every incorrect class, in log space and without underflow:
-    log(1 - rho) - log(1 - tau) <= min_j log(q_j / r_j), up to `tolerance` in the logarithm.
+    log(1 - rho) - log(1 - tau) <= min_j log(q_j / r_j), up to `tolerance` in the logarithm. Equal predictions are
+    blocked, whatever constant their logits differ by; logits that were rounded differently may need the tolerance.
 
     Shapes: logits `(*batch, K)`, labels `(*batch)`; returns `(*batch)`.
 

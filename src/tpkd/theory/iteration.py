@@ -16,7 +16,7 @@ from tpkd.geometry.constants import (
 from tpkd.geometry.directions import directions, named_direction
 from tpkd.geometry.divergences import kl_divergence
 from tpkd.geometry.inputs import check_pair, check_single
-from tpkd.geometry.split import split
+from tpkd.geometry.split import split, without_shift
 from tpkd.theory.dynamics import joint_potential, potential_gradient
 from tpkd.theory.vectors import check_positive, inner
 
@@ -93,6 +93,7 @@ def descent_certificate(
     """
     _check_step("step_size", step_size, OUTPUT_STEP_LIMIT)
     z, zt, y = check_pair(student_logits, teacher_logits, labels)
+    z = without_shift(z, y)
     gamma = retention_bound(z.shape[-1])
     g, v = potential_gradient(z, zt, y), directions(z, zt, y).update
     slack = 1 - step_size / OUTPUT_STEP_LIMIT
@@ -125,7 +126,7 @@ def general_descent_certificate(
         tensor([True])
     """
     z, zt, y = check_pair(student_logits, teacher_logits, labels)
-    num_classes = z.shape[-1]
+    z, num_classes = without_shift(z, y), z.shape[-1]
     _check_step("step_size", step_size, general_step_limit(label_weight, beta, num_classes))
     step = directions(z, zt, y, beta=beta)
     before = joint_potential(z, zt, y, label_weight=label_weight)
@@ -274,6 +275,7 @@ def label_step_uniformity(
     """
     _check_step("step_size", step_size, CE_STEP_LIMIT)
     z, y = check_single("logits", logits, labels)
+    z = without_shift(z, y)
     student = split(z, y)
     s = step_size * student.log_residual.exp()
     gradient = student.log_conditional.exp() - 1 / student.log_conditional.shape[-1]

@@ -11,7 +11,7 @@ from tpkd.geometry.directions import directions, label_direction
 from tpkd.geometry.divergences import label_loss
 from tpkd.geometry.inputs import check_pair
 from tpkd.geometry.margins import margins
-from tpkd.geometry.split import split
+from tpkd.geometry.split import split, without_shift
 from tpkd.theory.pair import as_grid
 from tpkd.theory.vectors import inner
 
@@ -228,7 +228,7 @@ def extra_label_gain(
     z, zt, y = check_pair(student_logits, teacher_logits, labels)
     step = directions(z, zt, y)
     eta = as_grid("step_size", step_size, step.compensation, low=0.0)
-    after_label = z - eta * step.label
+    after_label = without_shift(z, y) - eta * step.label
     after = split(after_label, y)
     scaled_distance = 3 / 4 * eta.squeeze(-1) * step.conditional.abs().sum(-1) / 2
     return ExtraLabelGain(
