@@ -113,6 +113,12 @@ def test_what_is_missing_is_named(ce_run, tmp_path):
         study_blocking(config)
 
 
+def test_an_unknown_name_comes_before_the_run_it_differs_from(ce_run):
+    student = ce_run.config.student.model_copy(update={"model": "builtin:mpl"})
+    with pytest.raises(InputError, match=r"student: model 'builtin:mpl': unknown.*did you mean builtin:mlp"):
+        study_blocking(ce_run.config.model_copy(update={"student": student}))
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [

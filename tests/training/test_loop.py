@@ -124,6 +124,24 @@ def test_a_mistake_does_not_keep_the_directory_from_the_corrected_run(shared, tm
     assert_same_run(tmp_path / "run", tmp_path / "fresh")
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"objective": "tpdk"}, "objective: name: expected one of .*; did you mean tpkd"),
+        ({"objective": {"name": "kd", "settings": {"temprature": 4}}}, "objective: settings: .* got temprature"),
+        ({"objective": {"name": "kd", "settings": {"temperature": "hot"}}}, r"objective\.settings: .*'hot'"),
+        ({"data": {"name": "digit"}}, "data: data set: .*; did you mean digits"),
+        ({"student": {"model": "builtin:mpl"}}, "student: model .*; did you mean builtin:mlp"),
+        ({"teacher": {"model": "builtin:resnet21"}}, "teacher: model .*; did you mean builtin:resnet"),
+    ],
+)
+def test_names_come_before_what_is_wrong_with_the_directory(shared, tmp_path, changes, message):
+    (tmp_path / "notes.txt").write_text("precious")
+    with pytest.raises(ConfigError, match=message):
+        train(make_config(shared, **{"student": {"model": "builtin:mlp"}} | changes), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
 def test_a_directory_of_something_else_is_refused(shared, tmp_path):
     (tmp_path / "notes.txt").write_text("precious")
     with pytest.raises(InputError, match=r"expected an empty directory or a run, found notes\.txt"):

@@ -11,7 +11,7 @@ from tpkd.data.batches import (
 )
 from tpkd.data.class_map import ClassMap
 from tpkd.data.dataset import Dataset, ImageFiles, Kind, RawInputs
-from tpkd.data.loading import DATA_VARIABLE, DATASET_NAMES, SPLITS, load_dataset
+from tpkd.data.loading import DATA_VARIABLE, DATASET_NAMES, SPLITS, check_dataset, load_dataset
 from tpkd.data.order import SampleOrder, choose_views
 from tpkd.data.pickled_arrays import read_pickled_arrays
 from tpkd.data.views import DIGITS_VIEWS, IDENTITY_VIEW, INTERPOLATIONS, ViewRecipe
@@ -36,6 +36,7 @@ __all__ = [
     "Tokenize",
     "TrainingBatches",
     "ViewRecipe",
+    "check_dataset",
     "choose_views",
     "load_batches",
     "load_dataset",

@@ -16,6 +16,7 @@ DATASET_NAMES = ("digits", "clinc150", "cifar100", "folder:PATH", "jsonl:PATH", 
 DATA_VARIABLE = "TPKD_DATA"
 
 _PUBLISHED = {"clinc150": load_clinc150, "cifar100": load_cifar100}
+_SCHEMES = ("folder", "jsonl", "csv")
 
 
 def load_dataset(name: str, split: str, *, root: str | Path | None = None) -> Dataset:
@@ -40,16 +41,26 @@ def load_dataset(name: str, split: str, *, root: str | Path | None = None) -> Da
     """
     if split not in SPLITS:
         raise InputError(f"split: expected {' or '.join(SPLITS)}, found {split!r}")
-    scheme, colon, path = name.partition(":")
+    check_dataset(name)
+    scheme, _, path = name.partition(":")
     if name == "digits":
         return load_digits(split)
     if name in _PUBLISHED:
         return _PUBLISHED[name](split, _published_root(name, root))
-    if colon and path and scheme in ("folder", "jsonl", "csv"):
-        place = Path(root or ".") / path
-        return load_folder(split, place) if scheme == "folder" else load_table(split, place, scheme)
-    hint = did_you_mean(name, DATASET_NAMES)
-    raise InputError(f"data set: expected one of {', '.join(DATASET_NAMES)}, found {name!r}{hint}")
+    place = Path(root or ".") / path
+    return load_folder(split, place) if scheme == "folder" else load_table(split, place, scheme)
+
+
+def check_dataset(name: str) -> None:
+    """Refuse a name that `load_dataset` does not know, with the closest it does; nothing is read.
+
+    Example:
+        >>> check_dataset("folder:photos")
+    """
+    scheme, _, path = name.partition(":")
+    if name != "digits" and name not in _PUBLISHED and not (scheme in _SCHEMES and path):
+        hint = did_you_mean(name, DATASET_NAMES)
+        raise InputError(f"data set: expected one of {', '.join(DATASET_NAMES)}, found {name!r}{hint}")
 
 
 def _published_root(name: str, root: str | Path | None) -> Path:

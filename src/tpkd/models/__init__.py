@@ -4,7 +4,7 @@ from tpkd.models.classifier import Classifier, Inputs, ModelOutput, extract_feat
 from tpkd.models.encoder import TextClassifier, masked_mean
 from tpkd.models.heads import fit_probe, random_head
 from tpkd.models.mlp import MLP
-from tpkd.models.registry import build_model, encoder_for
+from tpkd.models.registry import build_model, check_model, encoder_for
 from tpkd.models.resnet import CifarResNet
 from tpkd.models.tokens import HashedWords, PretrainedTokenizer, TextEncoding
 from tpkd.models.vision import TimmClassifier
@@ -22,6 +22,7 @@ __all__ = [
     "TextEncoding",
     "TimmClassifier",
     "build_model",
+    "check_model",
     "encoder_for",
     "extract_features",
     "fit_probe",

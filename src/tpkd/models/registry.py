@@ -16,11 +16,12 @@ from tpkd.models.mlp import MLP
 from tpkd.models.options import WORDS, BertOptions, HFOptions, MLPOptions, ResNetOptions, TimmOptions, read_options
 from tpkd.models.resnet import CifarResNet
 from tpkd.models.tokens import HashedWords, PretrainedTokenizer, TextEncoding, Tokenizer
-from tpkd.models.vision import build_timm
+from tpkd.models.vision import build_timm, check_timm
 from tpkd.models.weights import load_weights
 
 HEADS = ("own", "random")
 _KNOWN = ("builtin:mlp", "builtin:bert", *(f"builtin:resnet{depth}" for depth in (8, 20, 32, 44, 56, 110)))
+_RESNET = re.compile(r"builtin:resnet(\d{1,3})")
 _EXPECTED = "builtin:mlp, builtin:resnet8 (20, 32, 44, 56, 110), builtin:bert, timm:NAME or hf:PATH_OR_ID"
 
 
@@ -66,21 +67,39 @@ def build_model(
     return model
 
 
-def _build(name: str, num_classes: int, options: Mapping[str, Any] | None, seed: int, *, keep_head: bool) -> Classifier:
+def check_model(name: str) -> None:
+    """Refuse a name that `build_model` does not know, with the closest it does; nothing is built or read.
+
+    Example:
+        >>> check_model("builtin:resnet20")
+    """
     kind, _, rest = name.partition(":")
-    resnet = re.fullmatch(r"builtin:resnet(\d{1,3})", name)
+    depth = _resnet_depth(name)
+    if name in ("builtin:mlp", "builtin:bert") or (depth >= 8 and depth % 6 == 2) or (kind == "hf" and rest):
+        return
+    if kind != "timm" or not rest:
+        raise InputError(f"model {name!r}: unknown, expected {_EXPECTED}{did_you_mean(name, _KNOWN)}")
+    check_timm(rest)
+
+
+def _resnet_depth(name: str) -> int:
+    found = _RESNET.fullmatch(name)
+    return int(found[1]) if found else 0
+
+
+def _build(name: str, num_classes: int, options: Mapping[str, Any] | None, seed: int, *, keep_head: bool) -> Classifier:
+    check_model(name)
+    kind, _, rest = name.partition(":")
     if name == "builtin:mlp":
         return MLP(num_classes, read_options(MLPOptions, options))
-    if resnet and int(resnet[1]) >= 8 and int(resnet[1]) % 6 == 2:
-        read_options(ResNetOptions, options)
-        return CifarResNet(num_classes, int(resnet[1]))
     if name == "builtin:bert":
         return build_bert(num_classes, read_options(BertOptions, options), seed)
-    if kind == "timm" and rest:
+    if kind == "timm":
         return build_timm(rest, num_classes, read_options(TimmOptions, options))
-    if kind == "hf" and rest:
+    if kind == "hf":
         return load_encoder(rest, num_classes, read_options(HFOptions, options), seed, keep_head=keep_head)
-    raise InputError(f"model {name!r}: unknown, expected {_EXPECTED}{did_you_mean(name, _KNOWN)}")
+    read_options(ResNetOptions, options)
+    return CifarResNet(num_classes, _resnet_depth(name))
 
 
 def encoder_for(

@@ -73,13 +73,19 @@ def _classifier(network: Any) -> Any:
     return network.get_classifier()
 
 
-def build_timm(name: str, num_classes: int, options: TimmOptions) -> TimmClassifier:
-    """A timm network by name."""
+def check_timm(name: str) -> None:
+    """Refuse a name that timm does not know, with the closest it does."""
     with extra("vision"):
         import timm
     if not timm.is_model(name):
         hint = did_you_mean(name, timm.list_models())
         raise InputError(f"timm:{name}: timm {timm.__version__} has no model of this name{hint}")
+
+
+def build_timm(name: str, num_classes: int, options: TimmOptions) -> TimmClassifier:
+    """A timm network by name."""
+    with extra("vision"):
+        import timm
     settings = {"drop_rate": options.drop_rate, "drop_path_rate": options.drop_path_rate}
     network = timm.create_model(
         name,

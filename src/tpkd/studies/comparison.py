@@ -19,6 +19,7 @@ from tpkd.studies.workers import JobEvent, OnProgress, run_jobs
 from tpkd.training import read_result, train
 from tpkd.training.directory import write_text
 from tpkd.training.loop import TEST_LOGITS_NAME
+from tpkd.training.run import check_names
 
 RECORD_NAME = "comparison.json"
 FAILURES_NAME = "failures"
@@ -56,6 +57,8 @@ def compare(
         InputError: the grid cannot start, or its directory holds runs of something else.
     """
     watcher = watcher or Watcher()
+    for config in grid.by_objective().values():
+        check_names(config)
     with locked(grid.directory):
         shared = prepare(grid, watcher.on_stage)
         changed = changed_cells(grid, shared.fingerprints)

@@ -22,7 +22,7 @@ from tpkd.training.frozen import FrozenModel
 from tpkd.training.loop import snapshot_states
 from tpkd.training.monitor import MIN_CLASSES
 from tpkd.training.optimizer import set_rate
-from tpkd.training.run import Run, assemble, start_accelerator
+from tpkd.training.run import Run, assemble, check_names, start_accelerator
 from tpkd.training.state import restore
 
 OnProgress = Callable[[int, int], None]
@@ -131,6 +131,7 @@ def open_bench(config: RunConfig, directory: str | Path | None = None) -> Bench:
     Raises:
         InputError: there is no such run, it is of another configuration, or nothing can be studied on it.
     """
+    check_names(config)
     directory = Path(directory or config.directory)
     if not config.snapshots:
         raise ConfigError("snapshots: missing, and a study looks at them")

@@ -17,7 +17,7 @@ from tpkd.training.directory import RunResult, read_result
 from tpkd.training.evaluation import Evaluation, evaluate
 from tpkd.training.log import RunLog
 from tpkd.training.optimizer import set_rate
-from tpkd.training.run import Run, assemble, start_accelerator
+from tpkd.training.run import Run, assemble, check_names, start_accelerator
 from tpkd.training.schedule import rate_factor
 from tpkd.training.state import Progress, capture, restore
 from tpkd.training.step import StepOutcome, take_step
@@ -58,6 +58,7 @@ def train(
         InputError: the configuration, a file it names, or the directory is not as it must be.
         NonFiniteError: a loss was NaN or infinite; the step was not taken.
     """
+    check_names(config)
     directory = Path(directory or config.directory)
     accelerator = start_accelerator(config)
     with run_directory.held(directory, main=accelerator.is_main_process):

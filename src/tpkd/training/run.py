@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from tpkd.config import SEEDS, ConfigError, RunConfig, keyed
-from tpkd.data import Dataset, ModelInputs, Preparation, SampleBatch, TrainingBatches
+from tpkd.data import Dataset, ModelInputs, Preparation, SampleBatch, TrainingBatches, check_dataset
 from tpkd.files import extra
-from tpkd.models import Classifier
+from tpkd.models import Classifier, check_model
 from tpkd.objectives import Objective, create, describe
 from tpkd.training import materials
 from tpkd.training.frozen import FrozenModel, open_initial, open_teacher
@@ -135,6 +135,26 @@ def end_processes() -> None:
     PartialState().destroy_process_group()
 
 
+def check_names(config: RunConfig) -> None:
+    """Refuse an objective, setting, data set or network of no such name, before anything is loaded or looked at.
+
+    Raises:
+        ConfigError: names the key and the closest known name.
+    """
+    with keyed("objective"):
+        try:
+            create(config.objective.name, **config.objective.settings)
+        except TypeError as error:
+            raise ConfigError(f"objective.settings: {error}, found {config.objective.settings}") from error
+    with keyed("data"):
+        check_dataset(config.data.name)
+    with keyed("student"):
+        check_model(config.student.model)
+    if config.teacher is not None and config.teacher.model is not None:
+        with keyed("teacher"):
+            check_model(config.teacher.model)
+
+
 def assemble(config: RunConfig, accelerator: Any, directory: Path) -> Run:
     """Build everything a configuration names and check that it fits together, before anything is computed.
 
@@ -143,8 +163,6 @@ def assemble(config: RunConfig, accelerator: Any, directory: Path) -> Run:
     """
     from accelerate.utils import set_seed
 
-    with keyed("objective"):  # a wrong name or setting is said before anything is loaded
-        create(config.objective.name, **config.objective.settings)
     device = accelerator.device
     dataset, test_dataset = materials.load_data(config, "train"), materials.load_data(config, "test")
     if dataset.class_names != test_dataset.class_names:
