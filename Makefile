@@ -48,11 +48,13 @@ paper: .venv/installed-dev ## write PAPER.md anew from the docstrings and tests
 	$(PYTHON) -c 'import sys; sys.exit("tpkd needs Python 3.11 or newer, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
 
-.venv-timm/installed: .venv/bin/python pyproject.toml constraints.txt
+INSTALLED_FROM := pyproject.toml setup.py constraints.txt src/tpkd/objectives/_kernel.c
+
+.venv-timm/installed: .venv/bin/python $(INSTALLED_FROM)
 	$(BIN)/python -m venv .venv-timm
 	.venv-timm/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[vision,train]" pytest
 	@touch $@
 
-.venv/installed-%: .venv/bin/python pyproject.toml constraints.txt
+.venv/installed-%: .venv/bin/python $(INSTALLED_FROM)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$*]"
 	@touch $@

@@ -1,12 +1,14 @@
-"""The thresholds of the fast path against the one by sort, where finding it is hard."""
+"""The thresholds of the steps against the one by sort, where finding it is hard."""
 
 import pytest
 import torch
 from torch import Tensor
 
 from tpkd.geometry.cone import safe_threshold
-from tpkd.objectives import tpkd_fast
-from tpkd.objectives.tpkd_traced import traced_threshold
+from tpkd.geometry.directions import directions
+from tpkd.objectives import tpkd_traced
+from tpkd.objectives.tpkd import tpkd_loss
+from tpkd.objectives.tpkd_traced import threshold_by_steps
 
 
 def adversarial_rows(num_classes: int) -> Tensor:
@@ -35,13 +37,28 @@ def adversarial_rows(num_classes: int) -> Tensor:
 
 
 @pytest.mark.parametrize("num_classes", [3, 64, 256, 257, 1000, 4096, 16384, 40000])
-def test_steps_and_sort_find_the_same_threshold(num_classes):
+def test_steps_and_sort_find_the_same_threshold(monkeypatch, num_classes):
     u = adversarial_rows(num_classes)
     expected = safe_threshold(torch.zeros(len(u), dtype=u.dtype), u)
-    memory = torch.zeros(len(u), 2, tpkd_fast._scratch_width(num_classes), dtype=u.dtype)
-    memory[:, 1, :num_classes] = u
-    found = tpkd_fast._safe_threshold(memory[:, 1, :num_classes], memory, torch.empty_like(u)).squeeze(-1)
+    found = threshold_by_steps(u).squeeze(-1)
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-16)
-    traced = traced_threshold(u).squeeze(-1)
-    torch.testing.assert_close(traced, expected, rtol=1e-6, atol=1e-16)
-    assert (traced >= expected - 1e-15).all()
+    monkeypatch.setattr(tpkd_traced, "can_read_values", lambda tensor: False)
+    blind = threshold_by_steps(u).squeeze(-1)
+    torch.testing.assert_close(blind, expected, rtol=1e-6, atol=1e-16)
+    assert (blind >= expected - 1e-15).all()
+
+
+@pytest.mark.parametrize(("num_classes", "exact"), [(64, 2e-6), (257, 2e-6), (1000, 2e-6), (4096, 5e-5)])
+def test_the_loss_finds_them_too(num_classes, exact):
+    """From logits whose r and q differ by such rows; a large beta lets little else be seen."""
+    u = adversarial_rows(num_classes)
+    spread = 1e-3 / num_classes  # so that no logit is infinite
+    pair = [(part.clamp(min=0) + spread).log() for part in (u, -u)]
+    student, teacher = (torch.nn.functional.pad(logits, (1, 0)).float() for logits in pair)
+    labels = torch.zeros(len(u), dtype=torch.long)
+    student.requires_grad_()
+    tpkd_loss(student, teacher, labels, reduction="sum", beta=100.0).backward()
+    expected = directions(student.detach().double(), teacher.double(), labels, beta=100.0).update
+    scale = expected.abs().amax(-1, keepdim=True)
+    assert student.grad is not None
+    torch.testing.assert_close(student.grad / scale, expected / scale, rtol=0, atol=exact, check_dtype=False)

@@ -1,15 +1,17 @@
 """The protected loss as plain tensor code, for a compiler to fuse; no value is read.
 
-Its threshold is also the one of any device but the CPU. What the steps rely on is said in `tpkd_fast.py`.
+Its threshold is also that of `tpkd_fast.py`, which says what the steps rely on.
 """
 
 import functools
+import itertools
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from tpkd.geometry.inputs import can_read_values
 from tpkd.objectives.injection import inject_direction
 from tpkd.objectives.reduction import Rows
 
@@ -44,27 +46,33 @@ def traced_tpkd_loss(rows: Rows, *, beta: float) -> Float[Tensor, "rows"]:
     if not rows.student.requires_grad:
         return values
     u = r - q
-    zeta = traced_threshold(u)
+    zeta = threshold_by_steps(u)
     residual = lag.sigmoid()
     others = residual * r + beta * torch.maximum(u, zeta)
     return inject_direction(rows.student, torch.where(is_label, beta * zeta - residual, others), values)
 
 
-def traced_threshold(u: Float[Tensor, "rows K"]) -> Float[Tensor, "rows 1"]:
-    """A fixed number of steps from the best bound that a few guesses between minimum / 2 and minimum give.
+def threshold_by_steps(u: Float[Tensor, "rows K"]) -> Float[Tensor, "rows 1"]:
+    """The root zeta, by steps from the best bound that a few guesses between minimum / 2 and minimum give.
+
+    Steps are taken until none of them moves, or a fixed number of them where no value may be read.
 
     Example:
-        >>> traced_threshold(torch.tensor([[-0.6, -0.1, 0.7]]))
+        >>> threshold_by_steps(torch.tensor([[-0.6, -0.1, 0.7]]))
         tensor([[-0.3000]])
     """
     least = u.amin(-1, keepdim=True)
-    bounds = [_next_bound(u, least * guess) for guess in _GUESSES]
-    upper = functools.reduce(torch.minimum, bounds)
-    for _ in range(_STEPS):
-        upper = torch.minimum(_next_bound(u, upper), upper)
+    upper = functools.reduce(torch.minimum, (_next_bound(u, least * guess) for guess in _GUESSES))
+    may_look = can_read_values(u)
+    for _ in itertools.count() if may_look else range(_STEPS):
+        bound = torch.minimum(_next_bound(u, upper), upper)
+        if may_look and not (bound < upper).any():
+            break
+        upper = bound
     return upper
 
 
 def _next_bound(u: Float[Tensor, "rows K"], guess: Float[Tensor, "rows 1"]) -> Float[Tensor, "rows 1"]:
     active = u < guess
-    return torch.where(active, u, 0.0).sum(-1, keepdim=True) / (active.sum(-1, keepdim=True) + 1)
+    total = torch.where(active, u, 0.0).sum(-1, keepdim=True)
+    return total / (active.sum(-1, keepdim=True, dtype=u.dtype) + 1)

@@ -1,0 +1,146 @@
+"""The compiled loss: which batches it takes, that nothing but the logits decides, and what it makes of each dtype."""
+
+import shutil
+
+import pytest
+import torch
+from benchmarks.losses import plain_kd
+from benchmarks.memory import peak_bytes
+from torch import Tensor
+
+from strategies import all_kinds, make_pairs
+from tpkd.objectives import tpkd_kernel
+from tpkd.objectives.tpkd import tpkd_loss
+
+pytestmark = pytest.mark.skipif(
+    tpkd_kernel._kernel is None and shutil.which("cc") is None, reason="there is no C compiler to build the kernel"
+)
+
+
+def loss_and_gradient(student: Tensor, teacher: Tensor, labels: Tensor, **settings: object) -> tuple[Tensor, Tensor]:
+    leaf = student.detach().requires_grad_()
+    loss = tpkd_loss(leaf, teacher, labels, **settings)
+    loss.sum().backward()
+    assert leaf.grad is not None
+    return loss.detach(), leaf.grad
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The number of threads of every call of the kernel."""
+    found = []
+    kernel = tpkd_kernel._kernel
+
+    class Watched:
+        LANES = kernel.LANES
+
+        @staticmethod
+        def losses_and_directions(*given):
+            found.append(given[-1])
+            return kernel.losses_and_directions(*given)
+
+    monkeypatch.setattr(tpkd_kernel, "_kernel", Watched)
+    return found
+
+
+def test_it_is_built_where_there_is_a_compiler():
+    assert tpkd_kernel._kernel is not None
+
+
+@pytest.mark.parametrize(
+    ("student", "teacher", "is_taken"),
+    [
+        (torch.float32, torch.float32, True),
+        (torch.float32, torch.float16, True),
+        (torch.bfloat16, torch.bfloat16, True),
+        (torch.bfloat16, torch.float32, True),
+        (torch.float16, torch.float16, False),
+        (torch.float64, torch.float64, False),
+        (torch.float32, torch.float64, False),
+    ],
+)
+def test_what_people_train_with_goes_to_the_kernel(calls, student, teacher, is_taken):
+    z, zt, y = make_pairs("random", 4, 10, seed=0)
+    loss_and_gradient(z.to(student), zt.to(teacher), y)
+    assert len(calls) == is_taken
+
+
+def test_a_subclass_of_tensor_does_not(calls):
+    class Named(Tensor):
+        pass
+
+    z, zt, y = make_pairs("random", 4, 10, seed=0, dtype=torch.float32)
+    tpkd_loss(z.as_subclass(Named), zt, y)
+    tpkd_loss(z, zt.as_subclass(Named), y)
+    assert calls == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "num_classes", "most"), [(64, 5000, 2), (16, 100, 1), (1, 50_000, 1), (8, 300_000, 1)]
+)
+def test_threads_share_rows_and_change_no_bit(calls, rows, num_classes, most):
+    """One where waking another costs more than it does, where there is one row, or no memory for more."""
+    student, teacher, labels = make_pairs("random", rows, num_classes, seed=1, dtype=torch.float32)
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(loss_and_gradient(student, teacher, labels))
+    finally:
+        torch.set_num_threads(before)
+    assert calls == [1, most]
+    assert torch.equal(found[0][0], found[1][0])
+    assert torch.equal(found[0][1], found[1][1])
+
+
+def test_every_half_precision_teacher_is_read_exactly():
+    """All numbers of both dtypes, subnormal ones included."""
+    bits = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)
+    for dtype in (torch.float16, torch.bfloat16):
+        every = bits.view(dtype)
+        teacher = torch.cat([every[every.isfinite()], torch.zeros(-int(every.isfinite().sum()) % 32, dtype=dtype)])
+        teacher = teacher.reshape(-1, 32)
+        generator = torch.Generator().manual_seed(0)
+        student = torch.randn(teacher.shape, generator=generator)
+        labels = torch.randint(32, (len(teacher),), generator=generator)
+        found = loss_and_gradient(student, teacher, labels, reduction="none")
+        expected = loss_and_gradient(student, teacher.float(), labels, reduction="none")
+        assert torch.equal(found[0], expected[0])
+        assert torch.equal(found[1], expected[1])
+
+
+@pytest.mark.parametrize("value", [torch.inf, torch.nan])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_half_precision_teacher_that_is_broken_shows(dtype, value):
+    student, teacher, labels = make_pairs("random", 3, 10, seed=2, dtype=torch.float32)
+    teacher[1, (labels[1] + 1) % 10] = value
+    losses, gradient = loss_and_gradient(student, teacher.to(dtype), labels, reduction="none")
+    assert losses.isnan().tolist() == [False, True, False]
+    assert gradient.isnan().any(-1).tolist() == [False, True, False]
+
+
+def test_a_bfloat16_gradient_is_the_float32_one_rounded():
+    student, teacher, labels = all_kinds(300, 70, seed=3, dtype=torch.bfloat16)
+    _, gradient = loss_and_gradient(student, teacher, labels)
+    _, expected = loss_and_gradient(student.float(), teacher.float(), labels)
+    assert torch.equal(gradient, expected.bfloat16())
+
+
+def test_a_nan_of_any_bits_shows():
+    student, teacher, labels = make_pairs("random", 4, 10, seed=4, dtype=torch.float32)
+    labels.zero_()
+    for row, bits in enumerate((0x7F800001, 0x7FFFFFFF, -1, 0x7FC00000)):
+        student.view(torch.int32)[row, 3] = bits
+    losses, gradient = loss_and_gradient(student, teacher, labels, reduction="none")
+    assert losses.isnan().all()
+    assert gradient.isnan().any(-1).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("num_classes", [100, 150])
+def test_small_batches_hold_less_than_kd(dtype, num_classes):
+    student = torch.randn(64, num_classes, dtype=dtype, requires_grad=True)
+    inputs = (student, torch.randn(64, num_classes, dtype=dtype), torch.arange(64))
+    peak = peak_bytes(lambda: tpkd_loss(*inputs).backward())
+    assert student.numel() * dtype.itemsize < peak < peak_bytes(lambda: plain_kd(*inputs).backward())
