@@ -181,6 +181,24 @@ def test_named_directions_are_their_formulas():
         assert torch.allclose(found, direction, atol=1e-15), name
 
 
+def test_a_class_that_both_rule_out_counts_as_not_there():
+    """Two classes more, the first and the last, that neither student nor teacher gives any probability."""
+    student, teacher, labels = make_pairs("random", 100, 8, seed=11)
+    nothing = torch.full((100, 1), -torch.inf, dtype=torch.float64)
+    among_all = (*(torch.cat([nothing, z, nothing], dim=-1) for z in (student, teacher)), labels + 1)
+    padding = torch.zeros(100, 1, dtype=torch.float64)
+
+    def check(found, expected):
+        torch.testing.assert_close(found, torch.cat([padding, expected, padding], dim=-1), rtol=1e-12, atol=1e-15)
+
+    step, expected = directions(*among_all), directions(student, teacher, labels)
+    for field in ("label", "conditional", "safe", "update", "clipped_mass", "pure_conditional"):
+        check(getattr(step, field), getattr(expected, field))
+    torch.testing.assert_close(step.compensation, expected.compensation)
+    for name in DIRECTION_NAMES:
+        check(named_direction(name, *among_all), named_direction(name, student, teacher, labels))
+
+
 def test_without_ce_nothing_is_learned_once_the_conditional_is_matched():
     """Appendix A.5, first consequence."""
     student, _, labels = make_pairs("random", 50, 9, seed=9)

@@ -65,6 +65,13 @@ def test_what_the_target_rules_out_counts_nothing():
     assert kl_divergence(z.detach().log_softmax(-1), log_q) == torch.inf
 
 
+def test_what_both_rule_out_has_no_part_in_the_largest_ratio():
+    log_q, log_r = torch.tensor([0.25, 0.75, 0.0]).log(), torch.tensor([0.5, 0.5, 0.0]).log()
+    assert torch.equal(max_log_ratio(log_q, log_r), max_log_ratio(log_q[:2], log_r[:2]))
+    assert max_log_ratio(log_q, torch.tensor([0.0, 1.0, 0.0]).log()) == torch.inf
+    assert max_log_ratio(log_q, torch.full((3,), torch.nan)).isnan()
+
+
 def test_total_variation_and_max_log_ratio():
     log_a, log_b = (
         torch.randn(7, 5, dtype=torch.float64).log_softmax(-1),

@@ -41,7 +41,8 @@ def directions(
 ) -> Directions:
     """Every direction of the protected update at the student's current output.
 
-    Paper: eq:core, d = argmin_{x in K_y} ||x - u|| and v = h + beta d with beta = 1/2.
+    Paper: eq:core, d = argmin_{x in K_y} ||x - u|| and v = h + beta d with beta = 1/2. A class that both networks rule
+    out, by a logit of -inf, counts as if it were not there: every direction is zero at it.
 
     Shapes: logits `(*batch, K)`, labels `(*batch)`; every field is `(*batch, K)` except `compensation` `(*batch)`.
 
@@ -70,7 +71,7 @@ def directions(
         update=h + beta * d,
         compensation=compensation,
         clipped_mass=insert_target(safe_others - difference, zero, y),
-        pure_conditional=insert_target(safe_others - compensation.unsqueeze(-1) / safe_others.shape[-1], zero, y),
+        pure_conditional=insert_target(safe_others - _shared_out(compensation, student, teacher), zero, y),
     )
 
 
@@ -187,9 +188,16 @@ def imitation_direction(
     return insert_target(student_others.exp() - teacher_others.exp(), target, y)
 
 
-def _compensation_direction(step: Directions, labels: Tensor) -> Tensor:
-    axis = confidence_axis(labels, step.safe.shape[-1], dtype=step.safe.dtype)
-    return step.compensation.unsqueeze(-1) * axis
+def _shared_out(compensation: Tensor, student: Split, teacher: Split) -> Tensor:
+    """l a_0 off the label: equal shares for the incorrect classes, none for one that both networks rule out."""
+    is_there = student.log_conditional.maximum(teacher.log_conditional) != -torch.inf
+    share = compensation.unsqueeze(-1) / is_there.sum(-1, keepdim=True)
+    return torch.where(is_there, share, 0.0)
+
+
+def _compensation_direction(z: Tensor, zt: Tensor, y: Tensor) -> Tensor:
+    compensation = directions(z, zt, y).compensation
+    return insert_target(_shared_out(compensation, split(z, y), split(zt, y)), 0 - compensation, y)
 
 
 _Direction = Callable[[Tensor, Tensor, Tensor, float], Tensor]
@@ -202,9 +210,7 @@ _NAMED: dict[str, _Direction] = {
     "safe-full-kl": lambda z, zt, y, beta: (
         directions(z, zt, y).label + beta * project_safe_cone(imitation_direction(z, zt, y), y)
     ),
-    "compensation-only": lambda z, zt, y, beta: (
-        (s := directions(z, zt, y)).label + beta * _compensation_direction(s, y)
-    ),
+    "compensation-only": lambda z, zt, y, beta: directions(z, zt, y).label + beta * _compensation_direction(z, zt, y),
     "full-kl": lambda z, zt, y, beta: directions(z, zt, y).label + imitation_direction(z, zt, y),
 }
 

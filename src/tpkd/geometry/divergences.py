@@ -55,6 +55,20 @@ def total_variation(log_a: Float[Tensor, "*batch M"], log_b: Float[Tensor, "*bat
     return (log_a.exp() - log_b.exp()).abs().sum(-1) / 2
 
 
+def log_ratio(log_target: Float[Tensor, "*batch M"], log_input: Float[Tensor, "*batch M"]) -> Float[Tensor, "*batch M"]:
+    """log(target_j / input_j); what both rule out counts as not there.
+
+    Its ratio is taken as one, which moves neither the least nor the largest: of two distributions neither is above the
+    other everywhere.
+
+    Example:
+        >>> import torch
+        >>> log_ratio(torch.tensor([0.5, 0.5, 0.0]).log(), torch.tensor([0.25, 0.75, 0.0]).log())
+        tensor([ 0.6931, -0.4055,  0.0000])
+    """
+    return (log_target - log_input).masked_fill(log_target == log_input, 0.0)
+
+
 def max_log_ratio(
     log_target: Float[Tensor, "*batch M"], log_input: Float[Tensor, "*batch M"]
 ) -> Float[Tensor, "*batch"]:
@@ -65,7 +79,7 @@ def max_log_ratio(
         >>> max_log_ratio(torch.tensor([0.5, 0.5]).log(), torch.tensor([0.25, 0.75]).log())
         tensor(0.6931)
     """
-    return (log_target - log_input).amax(-1).clamp(min=0)
+    return log_ratio(log_target, log_input).amax(-1).clamp(min=0)
 
 
 def label_loss(logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:

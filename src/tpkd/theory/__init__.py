@@ -1,4 +1,8 @@
-"""Statements about outputs: what is blocked, what transfer costs, what protection keeps (appendices A, B and C)."""
+"""Statements about outputs: what is blocked, what transfer costs, what protection keeps (appendices A, B and C).
+
+A class that both networks rule out, by a logit of -inf, counts as if it were not there. Bounds that name the number of
+classes still count it, and hold all the same: they are lower bounds, which fall as that number grows.
+"""
 
 from tpkd.theory.blocking import BlockingGap, blocking_gap, is_blocked, strict_blocking_log_odds
 from tpkd.theory.compensation import (

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -28,7 +29,6 @@ def is_blocked(
     Shapes: logits `(*batch, K)`, labels `(*batch)`; returns `(*batch)`.
 
     Example:
-        >>> import torch
         >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
         >>> is_blocked(student, teacher, torch.tensor([0])), is_blocked(teacher, student, torch.tensor([0]))
         (tensor([True]), tensor([False]))
@@ -40,7 +40,6 @@ def pair_is_blocked(pair: Pair, *, tolerance: float = 0.0) -> Bool[Tensor, "*bat
     """`is_blocked` of predictions that are already split.
 
     Example:
-        >>> import torch
         >>> pair_is_blocked(split_pair(torch.zeros(1, 3), torch.zeros(1, 3), torch.tensor([0])))
         tensor([True])
     """
@@ -72,7 +71,6 @@ def blocking_gap(
     Shapes: logits `(*batch, K)`, labels `(*batch)`; every field is `(*batch)`.
 
     Example:
-        >>> import torch
         >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
         >>> gap = blocking_gap(student + torch.tensor([1.0, 0.0, 0.0]), student, teacher, torch.tensor([0]))
         >>> torch.allclose(gap.change, gap.distance + gap.margin_term)
@@ -88,7 +86,8 @@ def blocking_gap(
     return BlockingGap(
         change=imitation_loss(candidate, zt, y) - imitation_loss(z, zt, y),
         distance=kl_divergence(log_p, candidate.log_softmax(-1)),
-        margin_term=(excess * gain).sum(-1),
+        # What both rule out has no margin, and no part in the sum.
+        margin_term=torch.where(excess == 0, 0.0, excess * gain).sum(-1),
     )
 
 
@@ -102,7 +101,6 @@ def strict_blocking_log_odds(
     Shapes: logits `(*batch, K)`, labels `(*batch)`; returns logit(rho) at the border, `(*batch)`.
 
     Example:
-        >>> import torch
         >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
         >>> strict_blocking_log_odds(student, teacher, torch.tensor([0])).sigmoid()
         tensor([0.6429])

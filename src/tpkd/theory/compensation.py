@@ -153,8 +153,9 @@ def transfer_path(
     cost = pair_transfer_cost(pair).unsqueeze(-1)
     shortfall = (pair.log_ratio - cost).clamp(max=0)
     log_q, log_r = pair.teacher.log_conditional, pair.student.log_conditional
-    log_distance = log_q.maximum(log_r) + (-(-pair.log_ratio.abs()).expm1()).log()
-    log_curvature = 2 * log_distance - log_r - point.log_growth
+    # (q_j - r_j)^2 / r_j = r_j (l_j - 1)^2, which is zero where there is no l_j because r_j and q_j are.
+    log_change = pair.log_ratio.clamp(min=0) + (-(-pair.log_ratio.abs()).expm1()).log()
+    log_curvature = log_r + 2 * log_change - point.log_growth
     return TransferPath(
         log_odds_gain=point.log_odds_gain,
         margin_gain=gain - point.log_growth,

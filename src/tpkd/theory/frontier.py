@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tpkd.geometry.divergences import kl_divergence
+from tpkd.geometry.divergences import kl_divergence, log_ratio
 from tpkd.geometry.inputs import check_single
 from tpkd.geometry.split import split
 from tpkd.theory.compensation import pair_transfer_cost
@@ -128,12 +128,13 @@ def is_budget_feasible(
         raise ValueError(f"log_conditional: expected {log_r.shape[-1]} classes, got {log_conditional.shape[-1]}")
     B = as_grid("budget", budget, log_r[..., 0], low=0.0, high=float("inf"))
     if tolerance is None:
-        # A logarithm of size 700 is known to 700 roundings of one.
-        slack = 64 * torch.finfo(log_r.dtype).eps * log_r.abs().amax(-1, keepdim=True).clamp(min=1)
+        # A logarithm of size 700 is known to 700 roundings of one; that of zero is known.
+        size = log_r.masked_fill(log_r == -torch.inf, 0.0).abs().amax(-1, keepdim=True)
+        slack = 64 * torch.finfo(log_r.dtype).eps * size.clamp(min=1)
     else:
         slack = torch.full_like(log_r[..., :1], tolerance)
     normalized = log_conditional.logsumexp(-1).abs() <= slack.squeeze(-1)
-    return normalized & (log_conditional - log_r <= B + slack).all(-1)
+    return normalized & (log_ratio(log_conditional, log_r) <= B + slack).all(-1)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tpkd.geometry.divergences import log_ratio
 from tpkd.geometry.inputs import check_pair
 from tpkd.geometry.split import Split, split
 
@@ -18,13 +19,15 @@ class Pair:
     teacher: Split
     labels: Int[Tensor, "*batch"]
     log_ratio: Float[Tensor, "*batch others"]
-    """log(q_j / r_j): positive where the student underestimates class j."""
+    """log(q_j / r_j): positive where the student underestimates class j, 0 where both rule it out."""
 
 
 def split_pair(
     student_logits: Float[Tensor, "*batch K"], teacher_logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]
 ) -> Pair:
     """Check and split a student and its teacher, once for all statements about them.
+
+    A class that both rule out, by a logit of -inf, counts as if it were not there.
 
     Example:
         >>> pair = split_pair(torch.zeros(1, 3), torch.zeros(1, 3), torch.tensor([0]))
@@ -33,7 +36,7 @@ def split_pair(
     """
     z, zt, y = check_pair(student_logits, teacher_logits, labels)
     student, teacher = split(z, y), split(zt, y)
-    return Pair(student, teacher, y, teacher.log_conditional - student.log_conditional)
+    return Pair(student, teacher, y, log_ratio(teacher.log_conditional, student.log_conditional))
 
 
 def as_grid(

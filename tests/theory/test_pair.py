@@ -1,0 +1,85 @@
+import dataclasses
+
+import pytest
+import torch
+
+from strategies import make_pairs
+from tpkd.geometry import split
+from tpkd.theory import (
+    blocking_gap,
+    ce_only_optimum,
+    frontier,
+    frontier_ends,
+    is_blocked,
+    is_budget_feasible,
+    local_clipped_loss,
+    log_transfer_path,
+    min_confidence,
+    min_log_odds,
+    removed_signal,
+    retention,
+    strict_blocking_log_odds,
+    transfer_cost,
+    transfer_endpoint,
+    transfer_path,
+)
+from tpkd.theory.diagnosis import diagnose_pair
+from tpkd.theory.pair import split_pair
+
+STATEMENTS = {
+    "is_blocked": is_blocked,
+    "is_blocked, turned round": lambda z, zt, y: is_blocked(zt, z, y),
+    "blocking_gap": lambda z, zt, y: blocking_gap(z.flip(0), z, zt, y),
+    "strict_blocking_log_odds": strict_blocking_log_odds,
+    "transfer_cost": transfer_cost,
+    "min_confidence": min_confidence,
+    "min_log_odds": min_log_odds,
+    "transfer_endpoint": transfer_endpoint,
+    "log_transfer_path": lambda z, zt, y: log_transfer_path(z, zt, y, 0.3),
+    "transfer_path": lambda z, zt, y: transfer_path(z, zt, y, torch.tensor([[0.0], [0.3], [1.0]])),
+    "ce_only_optimum": ce_only_optimum,
+    "frontier": lambda z, zt, y: frontier(z, zt, y, torch.tensor([[0.0], [1e-3], [0.3], [2.0], [torch.inf]])),
+    "frontier_ends": frontier_ends,
+    "is_budget_feasible": lambda z, zt, y: is_budget_feasible(
+        split(zt, y).log_conditional, z, y, torch.tensor([[1.0], [3.0], [torch.inf]])
+    ),
+    "retention": retention,
+    "removed_signal": removed_signal,
+    "local_clipped_loss": lambda z, zt, y: local_clipped_loss(z.flip(0), z, zt, y),
+    "diagnose_pair": lambda z, zt, y: diagnose_pair(split_pair(z, zt, y)),
+}
+
+
+def ruling_out_more(logits):
+    """The same predictions among two classes more, the first and the last, which have no probability."""
+    nothing = torch.full((*logits.shape[:-1], 1), -torch.inf, dtype=logits.dtype)
+    return torch.cat([nothing, logits, nothing], dim=-1)
+
+
+def fields(result):
+    if isinstance(result, torch.Tensor):
+        return {"value": result}
+    values = {field.name: getattr(result, field.name) for field in dataclasses.fields(result)}
+    return {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
+
+
+@pytest.mark.parametrize("kind", ["random", "ties", "blocked", "certain", "equal-conditional"])
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_a_class_that_both_rule_out_counts_as_not_there(name, kind):
+    student, teacher, labels = make_pairs(kind, 50, 6, seed=0)
+    expected = fields(STATEMENTS[name](student, teacher, labels))
+    found = fields(STATEMENTS[name](ruling_out_more(student), ruling_out_more(teacher), labels + 1))
+    for field, value in expected.items():
+        among_all = found[field]
+        if among_all.shape != value.shape:
+            among_all = among_all[..., 1:-1]
+        torch.testing.assert_close(among_all, value, rtol=1e-11, atol=1e-12, msg=lambda text, f=field: f"{f}: {text}")
+
+
+def test_what_one_alone_rules_out_counts():
+    """A student that rules out what its teacher does not needs certainty; the other way round it is not blocked."""
+    whole, part = torch.tensor([[2.0, 1.0, 0.0, 0.5]]), torch.tensor([[2.0, 1.0, 0.0, -torch.inf]])
+    label = torch.tensor([0])
+    assert transfer_cost(part, whole, label).tolist() == [torch.inf]
+    assert min_confidence(part, whole, label).tolist() == [1.0]
+    assert not is_blocked(whole, part, label).any()
