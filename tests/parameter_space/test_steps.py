@@ -210,6 +210,14 @@ def test_step_bound_is_best_at_its_limit():
     assert bound.change(bound.step_limit) == pytest.approx(-bound.gain * bound.step_limit / 2)
 
 
+def test_a_student_with_nothing_left_to_learn_may_take_any_step():
+    """Equal to its teacher and so certain that h is zero in float64: E = 0, and no step changes Psi."""
+    logits, labels = torch.tensor([[900.0, 1.0, 0.0]], dtype=torch.float64), torch.tensor([0])
+    pair = PairCertificate(1.0, 2.0, 2.0, 13.93, 0.9, 19.0, 1.0, True, True)
+    bound = explicit_parameter_step(pair, logits, logits, labels, lipschitz=1.0)
+    assert (bound.gain, bound.step_limit, bound.change(1e6)) == (0.0, math.inf, 0.0)
+
+
 def test_bad_input_is_named():
     inputs, teacher, labels = example(3, 4, seed=0)
     model = tanh_network(5, 4, seed=0)

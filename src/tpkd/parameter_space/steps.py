@@ -178,8 +178,11 @@ class StepBound:
 
     @property
     def step_limit(self) -> float:
-        """The largest step for which half the gain is certain: the change is then at most -gain * eta / 2."""
-        return self.gain / (2 * self.curvature)
+        """The largest step for which half the gain is certain: the change is then at most -gain * eta / 2.
+
+        Infinite where there is no curvature, as of a student with nothing left to learn, whom no step moves.
+        """
+        return self.gain / (2 * self.curvature) if self.curvature else math.inf
 
     def change(self, step_size: float) -> float:
         """The bound of the change at one step size.
