@@ -227,6 +227,13 @@ def test_conditional_knowledge_survives_saturation():
     assert -1e-80 < step.label[0, 0] < 0
 
 
+@pytest.mark.parametrize("name", DIRECTION_NAMES)
+def test_directions_of_a_nan_are_nan(name):
+    """A zero would say that nothing is left to learn."""
+    student, teacher = torch.tensor([[1.0, torch.nan, 0.0, 2.0]]), torch.zeros(1, 4)
+    assert named_direction(name, student, teacher, torch.tensor([0])).isnan().all()
+
+
 def test_unknown_name_and_negative_beta_are_refused():
     logits, labels = torch.zeros(1, 3), torch.tensor([0])
     with pytest.raises(ValueError, match=r"name: expected one of ce, tpkd, .* got 'kd'"):

@@ -87,6 +87,21 @@ def test_a_student_that_equals_its_shifted_teacher_is_blocked(dtype, shift):
         assert diagnose(*pair, labels).blocked.all()
 
 
+@pytest.mark.parametrize(
+    "row", [[0.0, torch.nan, 0.0], [torch.nan, 0.0, 0.0], [0.0, torch.inf, 0.0], [0.0, -torch.inf, -torch.inf]]
+)
+def test_logits_that_say_neither_yes_nor_no_are_refused(row):
+    fine, labels = torch.zeros(2, 3), torch.tensor([0, 0])
+    strange = torch.tensor([[1.0, 2.0, 3.0], row])
+    for pair in ((strange, fine), (fine, strange)):
+        with pytest.raises(
+            ValueError, match=r"student_logits, teacher_logits: expected .*, got nan, inf or .* at row 1"
+        ):
+            is_blocked(*pair, labels)
+    with pytest.raises(ValueError, match=r"at position \(0, 1\)"):
+        is_blocked(strange.unsqueeze(0), fine.unsqueeze(0), labels.unsqueeze(0))
+
+
 @pytest.mark.parametrize("num_classes", [3, 10, 100])
 def test_strict_blocking_region(num_classes):
     """Appendix A.2: strictly blocked above the border, not blocked below it, with relations left to learn."""

@@ -8,16 +8,22 @@ from tpkd.geometry import split
 from tpkd.theory import (
     blocking_gap,
     ce_only_optimum,
+    compensation_bounds,
+    fixed_length_optimum,
     frontier,
     frontier_ends,
     is_blocked,
     is_budget_feasible,
+    joint_alignment,
     local_clipped_loss,
     log_transfer_path,
     min_confidence,
     min_log_odds,
+    quadratic_optimum,
+    relation_ball_slack,
     removed_signal,
     retention,
+    squared_residuals,
     strict_blocking_log_odds,
     transfer_cost,
     transfer_endpoint,
@@ -74,6 +80,33 @@ def test_a_class_that_both_rule_out_counts_as_not_there(name, kind):
         if among_all.shape != value.shape:
             among_all = among_all[..., 1:-1]
         torch.testing.assert_close(among_all, value, rtol=1e-11, atol=1e-12, msg=lambda text, f=field: f"{f}: {text}")
+
+
+NUMBERS = [
+    transfer_cost,
+    min_confidence,
+    strict_blocking_log_odds,
+    transfer_endpoint,
+    frontier_ends,
+    retention,
+    relation_ball_slack,
+    compensation_bounds,
+    quadratic_optimum,
+    lambda z, zt, y: fixed_length_optimum(z, zt, y, 1.0),
+    lambda z, zt, y: frontier(z, zt, y, 0.3),
+    joint_alignment,
+    squared_residuals,
+]
+
+
+@pytest.mark.parametrize("statement", NUMBERS)
+def test_numbers_of_a_nan_are_nan(statement):
+    """Not 0 or 1, which would say that nothing is left to learn."""
+    student, teacher, labels = make_pairs("random", 4, 6, seed=1)
+    student[1, (labels[1] + 1) % 6] = torch.nan
+    for field, value in fields(statement(student, teacher, labels)).items():
+        rows = value.isnan().reshape(4, -1).all(-1)
+        assert rows.tolist() == [False, True, False, False], field
 
 
 def test_what_one_alone_rules_out_counts():

@@ -90,7 +90,7 @@ def conditional_difference(student: Split, teacher: Split) -> Float[Tensor, "*ba
     """
     r, q = student.log_conditional.exp(), teacher.log_conditional.exp()
     difference = r - q
-    difference = difference.where(difference.abs() >= torch.finfo(r.dtype).tiny, 0.0)
+    difference = difference.masked_fill(difference.abs() < torch.finfo(r.dtype).tiny, 0.0)
     heaviest = r.minimum(q).argmax(-1, keepdim=True)
     others_sum = difference.scatter(-1, heaviest, 0.0).sum(-1, keepdim=True)
     return difference.scatter(-1, heaviest, (-others_sum).clamp(-1, 1))

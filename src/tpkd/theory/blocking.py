@@ -10,7 +10,7 @@ from tpkd.geometry.divergences import imitation_loss, kl_divergence
 from tpkd.geometry.inputs import check_logits, check_pair, check_same_shape
 from tpkd.geometry.margins import margins
 from tpkd.geometry.split import drop_target
-from tpkd.theory.pair import Pair, split_pair
+from tpkd.theory.pair import Pair, first_place, split_pair
 
 
 def is_blocked(
@@ -26,24 +26,36 @@ def is_blocked(
     log(1 - rho) - log(1 - tau) <= min_j log(q_j / r_j), up to `tolerance` in the logarithm. Equal predictions are
     blocked, whatever constant their logits differ by; logits that were rounded differently may need the tolerance.
 
-    Shapes: logits `(*batch, K)`, labels `(*batch)`; returns `(*batch)`.
+    Shapes: logits `(*batch, K)`, labels `(*batch)`; returns `(*batch)`. Logits that say neither yes nor no are refused.
 
     Example:
         >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
         >>> is_blocked(student, teacher, torch.tensor([0])), is_blocked(teacher, student, torch.tensor([0]))
         (tensor([True]), tensor([False]))
     """
-    return pair_is_blocked(split_pair(student_logits, teacher_logits, labels), tolerance=tolerance)
+    pair = split_pair(student_logits, teacher_logits, labels)
+    undecided = _largest_excess(pair).isnan()
+    if undecided.any():
+        raise ValueError(
+            "student_logits, teacher_logits: expected a distribution over the incorrect classes of both, "
+            f"got nan, inf or nothing but -inf at {first_place(undecided)}"
+        )
+    return pair_is_blocked(pair, tolerance=tolerance)
 
 
 def pair_is_blocked(pair: Pair, *, tolerance: float = 0.0) -> Bool[Tensor, "*batch"]:
-    """`is_blocked` of predictions that are already split.
+    """`is_blocked` of predictions that are already split and known to be finite.
 
     Example:
         >>> pair_is_blocked(split_pair(torch.zeros(1, 3), torch.zeros(1, 3), torch.tensor([0])))
         tensor([True])
     """
-    return pair.student.log_residual - pair.teacher.log_residual <= pair.log_ratio.amin(-1) + tolerance
+    return _largest_excess(pair) <= tolerance
+
+
+def _largest_excess(pair: Pair) -> Tensor:
+    """max_j log(p_j / t_j) over the incorrect classes."""
+    return pair.student.log_residual - pair.teacher.log_residual - pair.log_ratio.amin(-1)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from tpkd.geometry.directions import conditional_difference
 from tpkd.geometry.divergences import binary_kl_divergence
 from tpkd.theory.blocking import pair_is_blocked
 from tpkd.theory.compensation import pair_transfer_cost
-from tpkd.theory.pair import Pair, split_pair
+from tpkd.theory.pair import Pair, first_place, split_pair
 from tpkd.theory.vectors import inner
 
 _BETA = 0.5
@@ -172,6 +172,6 @@ def _check_finite(name: str, logits: Tensor) -> None:
     finite = logits.isfinite()
     if not finite.all():
         *row, column = (~finite).nonzero()[0].tolist()
-        place = f"row {row[0]}" if len(row) == 1 else f"position {tuple(row)}"
         value = logits[(*row, column)].item()
+        place = first_place(~finite.all(-1))
         raise ValueError(f"{name}: expected finite logits, got {value} at class {column} of {place}")

@@ -118,9 +118,10 @@ def _alignment(gradient: Tensor, update: Tensor, num_classes: int) -> JointAlign
 
 def _cosine(a: Tensor, b: Tensor) -> Tensor:
     # Scaled first: squares of a nearly finished student underflow. Both vectors vanish together, and cosine 0 / 0 is 1.
-    a, b = a / a.abs().amax(-1, keepdim=True), b / b.abs().amax(-1, keepdim=True)
+    scale_a, scale_b = a.abs().amax(-1, keepdim=True), b.abs().amax(-1, keepdim=True)
+    a, b = a / scale_a, b / scale_b
     cosine = inner(a, b) / (inner(a, a) * inner(b, b)).sqrt()
-    return torch.where(cosine.isnan(), 1.0, cosine)
+    return torch.where((scale_a.minimum(scale_b) == 0).squeeze(-1), 1.0, cosine)
 
 
 @dataclass(frozen=True)

@@ -152,10 +152,10 @@ def fixed_length_optimum(
     scale = step.safe.abs().amax(-1, keepdim=True)
     d, u = step.safe / scale, step.conditional / scale
     norm = torch.linalg.vector_norm(d, dim=-1, keepdim=True)
-    left = scale > 0
+    nothing_left = scale == 0
     unconstrained = S * scale * torch.linalg.vector_norm(u, dim=-1, keepdim=True)
     return LocalOptimum(
-        displacement=torch.where(left, S * d / norm, 0.0),
-        progress=torch.where(left, S * scale * norm, 0.0).squeeze(-1),
-        unconstrained_progress=torch.where(left, unconstrained, 0.0).squeeze(-1),
+        displacement=torch.where(nothing_left, 0.0, S * d / norm),
+        progress=torch.where(nothing_left, 0.0, S * scale * norm).squeeze(-1),
+        unconstrained_progress=torch.where(nothing_left, 0.0, unconstrained).squeeze(-1),
     )

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tpkd.geometry.divergences import log_ratio
@@ -37,6 +37,17 @@ def split_pair(
     z, zt, y = check_pair(student_logits, teacher_logits, labels)
     student, teacher = split(z, y), split(zt, y)
     return Pair(student, teacher, y, log_ratio(teacher.log_conditional, student.log_conditional))
+
+
+def first_place(is_there: Bool[Tensor, "*batch"]) -> str:
+    """Where in a batch something is for the first time, for a message.
+
+    Example:
+        >>> first_place(torch.tensor([False, True])), first_place(torch.tensor([[False, True]]))
+        ('row 1', 'position (0, 1)')
+    """
+    index = is_there.nonzero()[0].tolist()
+    return f"row {index[0]}" if len(index) == 1 else f"position {tuple(index)}"
 
 
 def as_grid(

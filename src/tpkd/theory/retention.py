@@ -54,7 +54,7 @@ def retention(
     uu, dd, ww = inner(u, u), inner(d, d), inner(w, w)
 
     def where_left(share: Tensor) -> Tensor:
-        return torch.where(scale.squeeze(-1) > 0, share, 1.0)
+        return torch.where(scale.squeeze(-1) == 0, 1.0, share)
 
     return Retention(
         descent_share=where_left(inner(u, d) / uu),
@@ -82,7 +82,7 @@ def relation_ball_slack(
     u, w = step.conditional / scale, step.pure_conditional / scale
     offset = w - (1 + gamma) / 2 * u
     slack = (1 - gamma) ** 2 / 4 - inner(offset, offset) / inner(u, u)
-    return torch.where(scale.squeeze(-1) > 0, slack, 0.0)
+    return torch.where(scale.squeeze(-1) == 0, 0.0, slack)
 
 
 @dataclass(frozen=True)
