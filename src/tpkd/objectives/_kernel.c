@@ -3,7 +3,7 @@
    The mathematics is said in tpkd_fast.py, which has the same algorithm as tensor code for everything else. A row is
    copied into scratch memory, its label and what fills it up to whole vectors as -inf: exponentials make zeros of both,
    and no loop below has to know of them. Loops are plain; the compiler vectorises them for each kind of processor.
-   Sums are taken in float over CHUNK numbers and in double over chunks. */
+   Sums are taken in float over CHUNK numbers, so few that equal roundings cannot add up, and in double over chunks. */
 
 #define Py_LIMITED_API 0x030b0000
 #define PY_SSIZE_T_CLEAN
@@ -28,7 +28,7 @@
 #endif
 
 #define LANES 64 /* scratch rows are whole multiples of this */
-#define CHUNK 1024
+#define CHUNK 128
 #define LOG2_E 1.4426950408889634f
 
 enum dtype { FLOAT32, BFLOAT16, FLOAT16 };
