@@ -6,7 +6,7 @@ POTENTIAL_LABEL_WEIGHT = 4.0
 """Weight of the label loss in the joint potential Phi = 4 L_CE + L_cond (section 5.3)."""
 
 OUTPUT_STEP_LIMIT = 4 / 5
-"""Largest output step for which eq:descentcertificate descends."""
+"""Largest output step for which eq:descentcertificate is stated."""
 
 CE_STEP_LIMIT = 1 / 20
 """Largest output step for which cross-entropy's uniform conditional limit is stated (appendix C.3)."""
@@ -82,7 +82,7 @@ def coefficient_constant(label_weight: float, beta: float, num_classes: int) -> 
 
 
 def general_step_limit(label_weight: float, beta: float, num_classes: int) -> float:
-    """The largest output step for which h + beta d descends on label_weight * L_CE + L_cond.
+    """The largest output step for which h + beta d is certain to descend on label_weight * L_CE + L_cond.
 
     Paper: eq:general-coefficient-step, c_{w,beta} / ((w + 1) max(1, beta^2)).
 

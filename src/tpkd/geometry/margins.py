@@ -48,7 +48,7 @@ def margin_gain(
 ) -> Float[Tensor, "*batch K-1"]:
     """What the step z - step_size * direction adds to each margin; it does not depend on z.
 
-    Paper: eq:marginorder says gain(v) >= gain(h) >= 0 in every coordinate, for any step size.
+    Paper: eq:marginorder says gain(v) >= gain(h) >= 0 in every coordinate, for any step size from 0 on.
 
     Example:
         >>> import torch

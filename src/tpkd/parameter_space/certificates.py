@@ -82,9 +82,11 @@ def certify(
 ) -> Certificate:
     """Whether a small parameter step of TPKD is certain to learn from the teacher, at this network and batch.
 
-    Paper: thm:parameter, cor:relation-backprop, cor:kernel. With J = col(J_i) / sqrt(N): if chi_c < kappa_c, TPKD
-    reaches a strictly lower batch conditional loss than its compensation alone; if chi_Phi < kappa_Phi, it strictly
-    lowers the batch mean of Phi. Directions are computed in float64; the network runs in its own dtype and eval mode.
+    Paper: thm:parameter, cor:relation-backprop, cor:kernel. With J = col(J_i) / sqrt(N), where the network is
+    differentiable and for all steps that are small enough: if chi_c < kappa_c, TPKD reaches a strictly lower batch
+    conditional loss than the equal step of its compensation alone; if chi_Phi < kappa_Phi, it strictly lowers the batch
+    mean of Phi. How small, the bounds of `steps` say from a Lipschitz constant. Directions are computed in float64; the
+    network runs in its own dtype and eval mode.
 
     Args:
         model: any network; flags, buffers, gradients and the random state are as before afterwards.

@@ -185,7 +185,7 @@ class _PathPoint:
 def log_separation_family(
     teacher_logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"], residual: float | Float[Tensor, "*grid"]
 ) -> Float[Tensor, "*path K"]:
-    """Log-probabilities of students that know label and relations, and imitate worse the better they know the label.
+    """Log-probabilities of students with the teacher's relations, whose certainty takes the imitation loss to infinity.
 
     Paper: eq:separation, p(e) = (1 - e, e q): as e falls to 0 the label loss goes to 0, the conditional loss is 0 and
     the full imitation loss goes to infinity.

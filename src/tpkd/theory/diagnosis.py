@@ -25,7 +25,7 @@ class Diagnosis:
     """The state of each example between its student and its teacher; losses and costs in nats."""
 
     blocked: Bool[Tensor, "*batch"]
-    """Closer imitation would lower a margin (theorem 1)."""
+    """No prediction that keeps every margin imitates the teacher more closely (theorem 1)."""
     confidence: Float[Tensor, "*batch"]
     """rho, the student's probability of the label."""
     teacher_confidence: Float[Tensor, "*batch"]
@@ -37,13 +37,13 @@ class Diagnosis:
     conditional_loss: Float[Tensor, "*batch"]
     """KL(q || r), what is left to learn of the relations among incorrect classes."""
     transfer_cost: Float[Tensor, "*batch"]
-    """D_inf(q || r), the log-odds that learning all of it costs (theorem 2)."""
+    """D_inf(q || r), the least rise in log-odds at which all of it can be had with no margin lowered (theorem 2)."""
     min_confidence: Float[Tensor, "*batch"]
-    """a_min, the least confidence at which it can be had without lowering a margin."""
+    """a_min, the confidence after that rise."""
     compensation: Float[Tensor, "*batch"]
-    """l, the push on the correct class in the next protected step."""
+    """l, the push of the safe direction on the correct class."""
     retention: Float[Tensor, "*batch"]
-    """u'd / ||u||^2, the share of conditional descent that protection keeps (theorem 3); 1 where nothing is left."""
+    """u'd / ||u||^2, the share of first-order conditional descent that protection keeps (theorem 3); 1 where u = 0."""
     update_cosine: Float[Tensor, "*batch"]
     """cos(g_Phi, v), how well the protected step points down the joint potential (theorem 4); 1 where both vanish."""
     num_classes: int

@@ -20,9 +20,10 @@ def joint_potential(
     *,
     label_weight: float = POTENTIAL_LABEL_WEIGHT,
 ) -> Float[Tensor, "*batch"]:
-    """What is left of both kinds of learning, in one number that every protected step lowers.
+    """What is left of both kinds of learning, in one number.
 
-    Paper: section 5.3, Phi = 4 L_CE + L_cond; appendix C.5 puts w in place of 4.
+    Paper: section 5.3, Phi = 4 L_CE + L_cond, which protected output steps of up to 4/5 lower; appendix C.5 puts w in
+    place of 4, with steps of its own.
 
     Example:
         >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()

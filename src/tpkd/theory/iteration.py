@@ -33,8 +33,9 @@ def output_iteration(
 ) -> Float[Tensor, "steps *batch K"]:
     """The outputs of repeated steps z - step_size * direction(z), the start included.
 
-    Paper: thm:convergence. With "tpkd" and steps up to 4/5 the confidence goes to 1, r to the teacher's q and the
-    direction to 0; with "ce" and steps up to 1/20 the confidence goes to 1 and r to the uniform distribution.
+    Paper: thm:convergence. From finite logits and with a positive q, "tpkd" with beta = 1/2 and steps up to 4/5 takes
+    the confidence to 1, r to the teacher's q and the direction to 0 in the limit; "ce" with steps up to 1/20 takes the
+    confidence to 1 and r to the uniform distribution.
 
     Args:
         student_logits: `(*batch, K)`, the finite start.
@@ -233,7 +234,7 @@ def general_average_residual_bound(
 
 
 def uniform_divergence(logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
-    """How far the student's relations are from none at all, where the label step alone would take them.
+    """How far the student's relations are from none at all, to which small label steps alone take them in the limit.
 
     Paper: appendix C.3, F = KL(nu || r) with nu uniform over the incorrect classes.
 

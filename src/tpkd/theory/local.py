@@ -20,10 +20,10 @@ def local_clipped_loss(
     teacher_logits: Float[Tensor, "*batch K"],
     labels: Int[Tensor, "*batch"],
 ) -> Float[Tensor, "*batch"]:
-    """The loss that the protected step descends when its clipping is frozen at a reference output.
+    """A loss whose gradient at a reference output is the safe direction there.
 
-    Paper: eq:local-clipped-loss, (1 - l) KL(q-bar || r(z)) - l logit rho(z), with l and q-bar = q~ / (1 - l) taken at
-    the reference. Its gradient at the reference is the safe direction.
+    Paper: eq:local-clipped-loss, (1 - l) KL(q-bar || r(z)) - l logit rho(z), with l and q-bar = q~ / (1 - l) frozen at
+    the reference. Away from it the safe direction clips anew, and the two may part.
 
     Shapes: logits `(*batch, K)`, labels `(*batch)`; returns `(*batch)`.
 
@@ -90,7 +90,7 @@ def quadratic_model(
 ) -> Float[Tensor, "*batch"]:
     """The decrease of the conditional loss that smoothness guarantees for a displacement.
 
-    Paper: appendix B.8, Q_u(x) = u'x - (L / 2) ||x||^2 <= L_cond(z) - L_cond(z - x); the conditional loss has L = 1/2.
+    Paper: appendix B.8, Q_u(x) = u'x - (L / 2) ||x||^2 <= L_cond(z) - L_cond(z - x) for every L from 1/2 on.
 
     Example:
         >>> z, teacher = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.5]])
@@ -109,7 +109,7 @@ def quadratic_optimum(
     labels: Int[Tensor, "*batch"],
     smoothness: float = 0.5,
 ) -> LocalOptimum:
-    """The displacement that lowers no margin and has the largest guaranteed decrease of the conditional loss.
+    """The displacement that lowers no margin and has the largest decrease that smoothness guarantees.
 
     Paper: eq:quadratic-optima, max Q_u(x) over the safe cone is ||d||^2 / (2 L) at d / L, over all x ||u||^2 / (2 L).
 

@@ -67,9 +67,10 @@ def retention(
 def relation_ball_slack(
     student_logits: Float[Tensor, "*batch K"], teacher_logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]
 ) -> Float[Tensor, "*batch"]:
-    """How far inside its ball the pure conditional part lies, in units of ||u||^2; never negative, 0 where u = 0.
+    """How far inside its ball the pure conditional part lies, in units of ||u||^2; 0 where u = 0.
 
-    Paper: eq:relation-ball, prop:alignment. ||w_cond - (1 + gamma) u / 2||^2 <= (1 - gamma)^2 ||u||^2 / 4.
+    Paper: eq:relation-ball, prop:alignment. ||w_cond - (1 + gamma) u / 2||^2 <= (1 - gamma)^2 ||u||^2 / 4: up to
+    rounding the slack is not negative.
 
     Example:
         >>> student, teacher = torch.tensor([[2.0, 1.0, 0.0, 3.0]]), torch.tensor([[1.0, 0.0, 0.5, 0.0]])
