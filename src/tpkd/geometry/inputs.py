@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 TPKD_NEEDS_THREE_CLASSES = (
     "with two classes there is a single incorrect class, so its conditional distribution is the constant 1 and a "
@@ -18,8 +19,16 @@ def computation_dtype(*tensors: Tensor) -> torch.dtype:
 
 
 def can_read_values(tensor: Tensor) -> bool:
-    """Whether looking at values is free: an accelerator would stall, a compiled graph would break."""
-    return tensor.is_cpu and not torch.compiler.is_compiling()
+    """Whether looking at values is free: an accelerator would stall, what is compiled or traced would break.
+
+    Example:
+        >>> can_read_values(torch.zeros(2)), can_read_values(torch.zeros(2, device="meta"))
+        (True, False)
+    """
+    if torch.compiler.is_compiling() or not tensor.is_cpu:
+        return False
+    # A mode traces or counts operations, or lets tensors hold no values; so does a subclass with a dispatch of its own.
+    return not is_in_torch_dispatch_mode() and type(tensor).__torch_dispatch__ is Tensor.__torch_dispatch__
 
 
 def check_logits(name: str, logits: Tensor, *, class_axis: int = -1, min_classes: int = 3) -> None:

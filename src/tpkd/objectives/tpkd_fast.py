@@ -28,7 +28,7 @@ from torch.nn.functional import softplus
 from tpkd.geometry.inputs import computation_dtype
 from tpkd.objectives.injection import inject_gradients
 from tpkd.objectives.reduction import check_class_axis, check_reduction, denominator, flat_labels, rowwise_loss
-from tpkd.objectives.tpkd_kernel import compiled_values_and_direction, is_compiled_for
+from tpkd.objectives.tpkd_kernel import kernel_takes, kernel_values_and_direction
 from tpkd.objectives.tpkd_traced import threshold_by_steps, traced_tpkd_loss
 
 _SCRATCH_BYTES = 4_000_000
@@ -112,7 +112,7 @@ def values_and_direction(
         >>> values_and_direction(student, teacher, torch.tensor([0]), None, 0.5, 1.0, True)[1]
         tensor([[-0.1521,  0.2234, -0.0712]])
     """
-    compute = compiled_values_and_direction if is_compiled_for(student, teacher) else _by_blocks
+    compute = kernel_values_and_direction if kernel_takes(student, teacher) else _by_blocks
     return compute(student, teacher, labels, valid, beta, weight, wanted, overwrite)
 
 

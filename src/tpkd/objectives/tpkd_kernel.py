@@ -22,11 +22,11 @@ _THREAD_NUMEL = 2**14
 """Logits for which it is worth to wake another thread."""
 
 
-def is_compiled_for(student: Float[Tensor, "rows K"], teacher: Float[Tensor, "rows K"]) -> bool:
+def kernel_takes(student: Float[Tensor, "rows K"], teacher: Float[Tensor, "rows K"]) -> bool:
     """Whether the kernel is there and takes such logits: plain tensors on a CPU, as people train with.
 
     Example:
-        >>> is_compiled_for(torch.zeros(2, 3, dtype=torch.float64), torch.zeros(2, 3))
+        >>> kernel_takes(torch.zeros(2, 3, dtype=torch.float64), torch.zeros(2, 3))
         False
     """
     return (
@@ -39,7 +39,7 @@ def is_compiled_for(student: Float[Tensor, "rows K"], teacher: Float[Tensor, "ro
     )
 
 
-def compiled_values_and_direction(
+def kernel_values_and_direction(
     student: Float[Tensor, "rows K"],
     teacher: Float[Tensor, "rows K"],
     labels: Int[Tensor, "rows"],
@@ -49,12 +49,12 @@ def compiled_values_and_direction(
     wanted: bool,
     overwrite: bool,
 ) -> tuple[Float[Tensor, "rows"], Float[Tensor, "rows K"] | None, Float[Tensor, ""]]:
-    """What `tpkd.objectives.tpkd_fast.values_and_direction` returns, for logits that `is_compiled_for` allows.
+    """What `tpkd.objectives.tpkd_fast.values_and_direction` returns, for logits that `kernel_takes` allows.
 
     Example:
         >>> student, teacher = torch.tensor([[4.0, 1.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.5]])
-        >>> if is_compiled_for(student, teacher):
-        ...     compiled_values_and_direction(student, teacher, torch.tensor([0]), None, 0.5, 1.0, False, False)[0]
+        >>> if kernel_takes(student, teacher):
+        ...     kernel_values_and_direction(student, teacher, torch.tensor([0]), None, 0.5, 1.0, False, False)[0]
         tensor([0.2023])
     """
     assert _kernel is not None
