@@ -112,8 +112,8 @@ def _times(cases: list["CaseResult"]) -> str:
     failed = "\n\nFailed:\n\n" + "\n".join(failures) if failures else "\n\nNothing failed."
     note = (
         "With few classes a call is a fraction of a millisecond, most of it spent on Python and autograd. "
-        f"Cross-entropy alone, which learns nothing from a teacher, is slower than TPKD in {cheaper} of "
-        f"{len(cases)} cases. Without the kernel TPKD takes {_number(min(tensor_code))} to {_number(max(tensor_code))} times as long as KD."
+        f"Cross-entropy, which learns nothing from a teacher, is slower in {cheaper} of {len(cases)} cases. "
+        f"Without the kernel, TPKD takes {_number(min(tensor_code))} to {_number(max(tensor_code))} times as long as KD."
     )
     return f"## Time\n\n{_table(header, rows)}\n\n{text} {note}{failed}"
 

@@ -15,7 +15,7 @@
 #include <omp.h>
 #endif
 
-#if defined(__x86_64__) && defined(__linux__) && !defined(__clang__) && __GNUC__ >= 12
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && __GNUC__ >= 12
 #define FOR_EACH_PROCESSOR __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define FOR_EACH_PROCESSOR
@@ -214,8 +214,8 @@ static void all_rows(const struct batch *batch, int threads) {
     }
 }
 
-/* Addresses, as numbers: what Python has checked. */
-static PyObject *losses_and_directions(PyObject *module, PyObject *args) {
+/* Takes addresses as numbers, of memory that tpkd_kernel.py has checked and holds. */
+static PyObject *losses_and_directions(PyObject *Py_UNUSED(module), PyObject *args) {
     struct batch batch;
     Py_ssize_t student, teacher, gradient, labels, valid, losses, scratch;
     int threads;
@@ -242,7 +242,7 @@ static PyObject *losses_and_directions(PyObject *module, PyObject *args) {
 }
 
 static PyMethodDef methods[] = {
-    {"losses_and_directions", losses_and_directions, METH_VARARGS, "See tpkd_kernel.py, which alone calls it."},
+    {"losses_and_directions", losses_and_directions, METH_VARARGS, "Write losses and directions of a batch; return the weighted sum of the losses."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -250,6 +250,6 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_kernel", NULL, 
 
 PyMODINIT_FUNC PyInit__kernel(void) {
     PyObject *module = PyModule_Create(&definition);
-    if (module && PyModule_AddIntConstant(module, "LANES", LANES) < 0) return NULL;
+    if (module && PyModule_AddIntConstant(module, "LANES", LANES) < 0) Py_CLEAR(module);
     return module;
 }

@@ -63,6 +63,7 @@ def kernel_values_and_direction(
     valid = None if valid is None else valid.contiguous()
     direction = None
     if wanted:
+        assert z is student or not overwrite  # no other strides than those of a layer's output
         direction = student if overwrite else torch.empty_like(student, memory_format=torch.contiguous_format)
     width = -(-num_classes // _kernel.LANES) * _kernel.LANES
     useful = min(num_rows, student.numel() // _THREAD_NUMEL, _SCRATCH_BYTES // (8 * width))
