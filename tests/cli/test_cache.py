@@ -91,6 +91,10 @@ def test_the_start_of_the_student_has_a_cache_of_its_own(tpkd, config, tmp_path)
         ),
         (["build", "CONFIG", "--network", "student"], "network: expected teacher or initial, found 'student'"),
         (["build", "CONFIG", "teacher.weights=no.safetensors"], "run.yaml: teacher: no.safetensors: cannot be read"),
+        (
+            ["build", "CONFIG", "teacher.weights=null", "teacher.options.input_size=10", "teacher.cache=DIRECTORY/new"],
+            "run.yaml: teacher.model: builtin:mlp does not fit the inputs of digits: inputs: expected 10 numbers",
+        ),
         (["build", "CONFIG", "teacher.model=null"], "run.yaml: teacher.model: missing"),
         (["info", "DIRECTORY"], "expected a teacher cache, found no manifest.json"),
         (["verify", "DIRECTORY"], "expected a teacher cache, found no manifest.json"),
@@ -98,7 +102,9 @@ def test_the_start_of_the_student_has_a_cache_of_its_own(tpkd, config, tmp_path)
 )
 def test_a_mistake_is_one_line_and_exit_2(tpkd, config, tmp_path, arguments, message):
     places = {"CONFIG": config, "DIRECTORY": tmp_path}
-    code, out, err = tpkd("cache", *(places.get(argument, argument) for argument in arguments))
+    filled = (str(places.get(argument, argument)).replace("DIRECTORY", str(tmp_path)) for argument in arguments)
+    code, out, err = tpkd("cache", *filled)
     assert (code, out) == (2, "")
+    assert not (tmp_path / "new").exists()
     assert err.count("\n") == 1
     assert message in err

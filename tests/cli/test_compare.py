@@ -75,6 +75,7 @@ def test_failed_cells_are_exit_1_and_named(tmp_path, capsys, monkeypatch):
         (["epoch=3"], "epoch: unknown key"),
         (["data.name=cifar10"], "did you mean cifar100"),
         (["student.model=builtin:resnet55"], "did you mean builtin:resnet56"),
+        (["student.options.input_size=10"], "student.model: builtin:mlp does not fit the inputs of digits"),
         (["output=runs/all"], "output: expected {objective} and {seed}"),
     ],
 )

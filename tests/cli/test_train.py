@@ -59,6 +59,7 @@ def test_the_same_command_again_is_done_at_once(tpkd, config):
             "{config}: teacher.cache: missing-cache: expected a cache, found no manifest.json; `tpkd",
         ),
         (["views.seed=3"], "{config}: teacher.cache: "),
+        (["student.options.input_size=10"], "{config}: student.model: builtin:mlp does not fit the inputs of digits"),
         (["--resume", "seed=99"], "tpkd-99: expected a checkpoint to continue from, found none"),
         (["epochs"], "override 'epochs': expected key=value"),
     ],

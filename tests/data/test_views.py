@@ -181,6 +181,12 @@ def test_bad_recipes_are_refused_by_key(settings, message):
         ViewRecipe(**settings)
 
 
+def test_images_that_stay_of_different_sizes_make_no_batch():
+    images = [random_images(side, side, 3) for side in (4, 6, 5)]
+    with pytest.raises(InputError, match=r"views: size: expected one for images of 3 sizes, such as \[4, 5\]"):
+        IDENTITY_VIEW.render_plain(images)
+
+
 def test_bad_images_are_refused():
     with pytest.raises(ValueError, match=r"view_ids: expected 0 to 7, got 0 to 8"):
         PAPER.render(random_images(2, 32, 32, 3), [0, 1], [0, 8])

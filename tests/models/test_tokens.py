@@ -85,3 +85,9 @@ def test_pretrained_tokenizer_gives_what_its_library_gives(padding):
     assert bert.to_dict() == encode.to_dict()
     with pytest.raises(InputError, match="vocab_size: expected at least the tokenizer's 30522"):
         encoder_for("builtin:bert", options={"tokenizer": folder, "vocab_size": 30521})
+
+
+def test_a_vocabulary_without_room_for_a_word_is_refused():
+    with pytest.raises(InputError, match="vocab_size: expected at least 4, found 3"):
+        HashedWords(vocab_size=3)
+    assert HashedWords(vocab_size=4).ids(["one word"], max_length=8) == [[1, 3, 3, 2]]

@@ -9,7 +9,7 @@ from tpkd.config import ConfigError
 from tpkd.data import choose_views
 from tpkd.files import InputError
 from tpkd.objectives import names
-from tpkd.training import Checkpoints, read_result, train
+from tpkd.training import Checkpoints, materials, read_result, train
 from tpkd.training.run import assemble, start_accelerator
 from training.equality import assert_same_run, metrics_of
 from training.tiny import make_config, online, with_cache
@@ -285,6 +285,23 @@ def test_a_loss_that_is_not_finite_leaves_the_last_checkpoint_and_says_so(shared
             r"student: no\.safetensors: cannot be read",
         ),
         ({"student": {"model": "builtin:mlp", "layers": [9]}}, "student: layers: expected layers below 2"),
+        (
+            {"student": {"model": "builtin:mlp", "options": {"input_size": 10}}},
+            r"student\.model: builtin:mlp does not fit the inputs of digits: inputs: expected 10 numbers .* got 64$",
+        ),
+        (
+            {"student": {"model": "builtin:mlp", "options": {"input_size": 10}, "head": "probe"}},
+            r"student\.model: builtin:mlp does not fit the inputs of digits",
+        ),
+        (
+            {"student": {"model": "builtin:resnet8"}},
+            r"student\.model: builtin:resnet8 does not fit the inputs of digits: .* expected .* 3 channels",
+        ),
+        ({"student": {"model": "builtin:bert"}}, r"student\.model: builtin:bert does not fit the inputs of digits"),
+        (
+            {"teacher": {"model": "builtin:mlp", "options": {"input_size": 10}}, "student": {"model": "builtin:mlp"}},
+            r"teacher\.model: builtin:mlp does not fit the inputs of digits: inputs: expected 10 numbers",
+        ),
         ({"precision": "fp16"}, "precision: fp16 needs an accelerator, expected fp32 or bf16"),
     ],
 )
@@ -292,6 +309,40 @@ def test_what_does_not_fit_is_refused_by_its_key_before_anything_is_computed(sha
     config = make_config(shared, **changes)
     with pytest.raises(ConfigError, match=message):
         train(config, tmp_path / "run")
+
+
+@pytest.fixture
+def texts(tmp_path):
+    """Texts of two classes, the longest of seven words."""
+    for split in ("train", "test"):
+        rows = ({"text": "word " * (1 + row % 7), "label": f"class {row % 2}"} for row in range(16))
+        (tmp_path / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    options = {"vocab_size": 50, "layers": 1, "hidden_size": 16, "heads": 2}
+    network = {"model": "builtin:bert", "options": options}
+    return {"data": {"name": f"jsonl:{tmp_path}"}, "limit": None, "views": {}, "student": network, "teacher": network}
+
+
+@pytest.mark.parametrize("name", ["tpkd", "dkd", "compensation-only"])
+def test_an_objective_that_two_classes_cannot_have_is_refused_before_the_first_step(shared, tmp_path, texts, name):
+    with pytest.raises(ConfigError, match="objective: student_logits: expected at least 3 classes, got 2"):
+        train(make_config(shared, **texts, objective=name), tmp_path / "run")
+    assert not (tmp_path / "run" / "run.log").exists()
+    assert train(make_config(shared, **texts, objective="kd"), tmp_path / "run").steps == 2
+
+
+def test_a_text_too_long_for_its_network_is_found_before_the_first_step(shared, tmp_path, texts, monkeypatch):
+    """A network of transformers may have fewer positions than `max_length`, which counts only where texts are long."""
+    build = materials.build_model
+
+    def short(*arguments, **settings):
+        model = build(*arguments, **settings)
+        model.max_positions = 8
+        return model
+
+    monkeypatch.setattr(materials, "build_model", short)
+    changes = texts | {"teacher": None, "objective": "ce", "text": {"padding": "longest"}}
+    with pytest.raises(ConfigError, match=r"student\.model: builtin:bert does not fit .*at most 8 tokens, got 9"):
+        train(make_config(shared, **changes), tmp_path / "run")
 
 
 def test_layer_features_need_layers(shared, tmp_path):

@@ -107,9 +107,11 @@ class ViewRecipe(Record):
     def _render(self, images: RawImages, top: np.ndarray, left: np.ndarray, flipped: np.ndarray) -> Tensor:
         if isinstance(images, list):
             edges = zip(images, top, left, flipped, strict=True)
-            return torch.cat(
-                [self._render(np.asarray(image)[None], *map(np.atleast_1d, rest)) for image, *rest in edges]
-            )
+            rendered = [self._render(np.asarray(image)[None], *map(np.atleast_1d, rest)) for image, *rest in edges]
+            sides = sorted({image.shape[-1] for image in rendered})
+            if len(sides) > 1:
+                raise InputError(f"views: size: expected one for images of {len(sides)} sizes, such as {sides[:2]}")
+            return torch.cat(rendered)
         pixels = torch.from_numpy(self._crop(_central_square(images), top, left, flipped))
         result = pixels.permute(0, 3, 1, 2).to(torch.float32).div_(self.scale)
         if self.size is not None and self.size != result.shape[-1]:

@@ -50,6 +50,11 @@ class HashedWords:
     vocab_size: int
     pad_id: int = field(default=_PAD, init=False)
 
+    def __post_init__(self) -> None:
+        """Refuse a vocabulary without room for a word beside the marks."""
+        if self.vocab_size <= _END + 1:
+            raise InputError(f"vocab_size: expected at least {_END + 2}, found {self.vocab_size}")
+
     @property
     def fingerprint(self) -> str:
         """The name of the rule and the size of the vocabulary: all it depends on."""

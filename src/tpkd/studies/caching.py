@@ -57,6 +57,7 @@ def plan_cache(config: RunConfig, network: str = "teacher", *, directory: str | 
             raise ConfigError("teacher: missing, and there is nothing to build a cache of")
         model = materials.build_teacher(config, dataset)
         preparation = materials.teacher_preparation(config, dataset)
+        materials.check_inputs("teacher", str(config.teacher.model), model, dataset, preparation)
         recipe = materials.teacher_recipe(config, dataset, model)
         place, layers, mapping = config.teacher.cache, config.teacher.layers, materials.class_map(config, dataset)
     else:

@@ -95,8 +95,9 @@ def open_teacher(
         own = materials.teacher_preparation(config, dataset)
         if materials.preprocessing(dataset, own) != materials.preprocessing(dataset, preparation):
             raise ConfigError("teacher.cache: missing, and needed because the teacher sees other inputs")
-        model = materials.build_teacher(config, dataset).to(device)
-        return OnlineModel(model, teacher.layers, materials.class_map(config, dataset))
+        model = materials.build_teacher(config, dataset)
+        materials.check_inputs("teacher", str(teacher.model), model, dataset, own)
+        return OnlineModel(model.to(device), teacher.layers, materials.class_map(config, dataset))
     with keyed("teacher.cache"):
         directory = _built(teacher.cache, "tpkd cache build")
         if teacher.model is None:

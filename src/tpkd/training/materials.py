@@ -114,10 +114,31 @@ def build_student(
             head="random" if student.head == "probe" else student.head,
             seed=student.seed,
         )
+    check_inputs("student", student.model, model, dataset, student_preparation(config, dataset))
+    with keyed("student"):
         if student.head == "probe":
             model.replace_classifier(_probe(config, model, dataset, directory, device))
         _check_layers(model, student.layers)
     return model
+
+
+def check_inputs(owner: str, name: str, model: Classifier, dataset: Dataset, preparation: Preparation) -> None:
+    """Try a network on one sample, of texts the longest: what does not fit is said before anything is computed.
+
+    Raises:
+        ConfigError: names the network, the data, and what the network found wrong with them.
+    """
+    texts = dataset.inputs if isinstance(dataset.inputs, tuple) else ("",)
+    inputs = preparation.inputs(dataset, [max(range(len(texts)), key=lambda row: len(texts[row]))])
+    if isinstance(inputs, Tensor):
+        inputs = inputs.to(model.classifier.weight.dtype)
+    try:
+        extract_features(model, [inputs])
+    except torch.OutOfMemoryError:
+        raise
+    except (ValueError, RuntimeError, IndexError, TypeError, AssertionError) as error:  # networks say it as they like
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ConfigError(f"{owner}.model: {name} does not fit the inputs of {dataset.name}: {reason}") from error
 
 
 def _check_layers(model: Classifier, layers: tuple[int, ...]) -> None:

@@ -14,6 +14,7 @@ from tpkd.data import Dataset, ModelInputs, Preparation, SampleBatch, TrainingBa
 from tpkd.files import extra
 from tpkd.models import Classifier, check_model
 from tpkd.objectives import Objective, create, describe
+from tpkd.objectives.base import Batch
 from tpkd.training import materials
 from tpkd.training.frozen import FrozenModel, open_initial, open_teacher
 from tpkd.training.monitor import MIN_CLASSES
@@ -237,4 +238,26 @@ def build_objective(config: RunConfig, student: Classifier, teacher: FrozenModel
         raise ConfigError(f"teacher.cache: {held}, and objective {chosen.name!r} compares layers")
     if "features" in objective.needs and not student.has_linear_head:
         raise ConfigError(f"student.model: objective {chosen.name!r} needs one linear head on the features")
+    with keyed("objective"):
+        copy.deepcopy(objective).losses(_blank_batch(config, sizes))
     return objective
+
+
+def _blank_batch(config: RunConfig, sizes: dict[str, Any]) -> Batch:
+    """Zeros for everything an objective may ask for: whether it takes these classes and sizes at all.
+
+    Two rows, because some normalise over them.
+    """
+    logits = torch.zeros(2, sizes["num_classes"])
+    layers = sizes.get("layer_sizes", ())
+    return Batch(
+        student_logits=logits,
+        labels=torch.zeros(2, dtype=torch.int64),
+        teacher_logits=logits,
+        initial_logits=logits,
+        features=torch.zeros(2, sizes["feature_size"]),
+        layer_features=tuple(torch.zeros(2, student) for student, _ in layers),
+        teacher_layer_features=tuple(torch.zeros(2, teacher) for _, teacher in layers),
+        epoch=1,
+        num_epochs=config.epochs,
+    )
