@@ -266,6 +266,18 @@ def test_a_grid_changed_under_its_directory_is_refused_or_put_aside(small, tmp_p
     assert (tmp_path / "ce" / "seed-42.replaced-1" / "result.json").exists()
 
 
+def test_a_cell_that_has_no_checkpoint_does_not_hold_up_a_changed_grid(small, tmp_path):
+    directory = tmp_path / "tpkd" / "seed-43"
+    shutil.rmtree(directory / "checkpoints")
+    (directory / "result.json").unlink()
+    config = (directory / "config.yaml").read_text()
+    (directory / "config.yaml").write_text(config.replace("momentum: 0.9", "momentum: 0.8"))
+    record, ran = small()
+    assert ran == ["tpkd-43"]
+    assert {cell.status for cell in record.cells} == {"finished"}
+    assert "momentum: 0.8" in (directory / "abandoned-1" / "config.yaml").read_text()
+
+
 def test_cells_of_another_teacher_are_refused(small, tmp_path, made):
     path = tmp_path / "tpkd" / "seed-42" / "result.json"
     path.write_text(path.read_text().replace('"teacher_fingerprint": "', '"teacher_fingerprint": "0'))

@@ -124,6 +124,45 @@ def test_a_mistake_does_not_keep_the_directory_from_the_corrected_run(shared, tm
     assert_same_run(tmp_path / "run", tmp_path / "fresh")
 
 
+def files_in(directory):
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_a_run_without_a_checkpoint_gives_way_and_is_kept_aside(shared, tmp_path):
+    directory, left = tmp_path / "run", {}
+    for number, seed in enumerate((1, 2), start=1):
+        with pytest.raises(InterruptedRunError):
+            train(make_config(shared, seed=seed), directory, on_step=interrupt_at(3))
+        (directory / "notes.txt").write_text(f"about seed {seed}")
+        own = {name: data for name, data in files_in(directory).items() if not name.startswith((".", "abandoned-"))}
+        assert {"config.yaml", "metrics.jsonl", "notes.txt", "run.log"} <= own.keys()
+        left |= {f"abandoned-{number}/{name}": data for name, data in own.items()}
+    train(make_config(shared), directory)
+    assert left.items() <= files_in(directory).items()
+    assert "without a checkpoint, was moved to abandoned-2" in (directory / "run.log").read_text()
+    train(make_config(shared), tmp_path / "fresh")
+    assert_same_run(directory, tmp_path / "fresh")
+
+
+def test_a_run_without_a_checkpoint_starts_anew_in_its_place(shared, tmp_path):
+    for _ in range(2):
+        with pytest.raises(InterruptedRunError):
+            train(make_config(shared), tmp_path / "run", on_step=interrupt_at(3))
+    train(make_config(shared), tmp_path / "run")
+    train(make_config(shared), tmp_path / "fresh")
+    assert_same_run(tmp_path / "run", tmp_path / "fresh")
+    assert not list((tmp_path / "run").glob("abandoned-*"))
+
+
+def test_resume_leaves_a_run_without_a_checkpoint_where_it_is(shared, tmp_path):
+    with pytest.raises(InterruptedRunError):
+        train(make_config(shared, seed=1), tmp_path / "run", on_step=interrupt_at(3))
+    before = files_in(tmp_path / "run")
+    with pytest.raises(InputError, match="expected a checkpoint to continue from, found none"):
+        train(make_config(shared, seed=2), tmp_path / "run", resume=True)
+    assert files_in(tmp_path / "run") == before
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

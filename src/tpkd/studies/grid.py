@@ -10,7 +10,7 @@ from tpkd.config import ConfigError, RunConfig, load_config
 from tpkd.files import InputError, did_you_mean
 from tpkd.objectives import names
 from tpkd.training import read_result
-from tpkd.training.directory import CONFIG_NAME, bind
+from tpkd.training.directory import CONFIG_NAME, check_bound, has_progress
 
 DEFAULT_SEEDS = (42, 43, 44)
 STUDENTS_NAME = "students"
@@ -158,10 +158,10 @@ def changed_cells(grid: Grid, fingerprints: dict[str, str | None]) -> dict[str, 
     """
     found = {}
     for cell in grid.cells:
-        if not (cell.directory / CONFIG_NAME).exists():
-            continue
+        if not (cell.directory / CONFIG_NAME).exists() or not has_progress(cell.directory):
+            continue  # a run without a checkpoint gives way by itself
         try:
-            bind(cell.directory, cell.config)
+            check_bound(cell.directory, cell.config)
         except InputError as error:
             found[cell.name] = str(error)
             continue

@@ -14,10 +14,14 @@ from tpkd.cache.lock import LOCK_NAME, locked
 from tpkd.config import RunConfig, config_yaml, load_config
 from tpkd.files import InputError, publish_bytes, reading
 from tpkd.records import Record
+from tpkd.training.checkpoint import Checkpoints
 
 CONFIG_NAME = "config.yaml"
 ENVIRONMENT_NAME = "environment.json"
 RESULT_NAME = "result.json"
+CHECKPOINTS_NAME = "checkpoints"
+ABANDONED_NAME = "abandoned"
+"""Where runs are put, counted from 1, that ended before there was anything to continue from."""
 FREE_KEYS = ("output", "workers", "checkpoints", "tensorboard", "methods", "study")
 """What may differ when a run continues, because it changes no number."""
 
@@ -73,23 +77,61 @@ def held(directory: Path, *, main: bool) -> Iterator[None]:
         yield
 
 
-def bind(directory: Path, config: RunConfig) -> None:
+def has_progress(directory: Path) -> bool:
+    """Whether a run has left a result, or a checkpoint to continue from."""
+    return (directory / RESULT_NAME).exists() or bool(checkpoints_of(directory).steps())
+
+
+def checkpoints_of(directory: Path, *, keep: int = 1) -> Checkpoints:
+    """The checkpoints of the run in a directory."""
+    return Checkpoints(directory / CHECKPOINTS_NAME, keep=keep)
+
+
+def bind(directory: Path, config: RunConfig) -> Path | None:
     """Tie a directory to a configuration, or refuse one that is tied to another.
 
-    A run that was refused before its first step, for a misspelt model say, has left nothing but its configuration; the
-    corrected one takes its place.
+    A run that ended before its first checkpoint gives way to one of another configuration. What it has left, unless
+    that is its configuration alone, is moved to `abandoned-N/` and nothing of it is lost.
+
+    Returns:
+        Where an abandoned run was moved, None where there was none.
 
     Raises:
         InputError: the directory holds something else; every key that differs is named.
     """
-    path = directory / CONFIG_NAME
-    others = sorted(entry.name for entry in directory.iterdir() if entry.name not in (CONFIG_NAME, LOCK_NAME))
-    if others and not path.exists():
-        raise InputError(f"{directory}: expected an empty directory or a run, found {others[0]}")
-    if others:
-        check_bound(directory, config)
-    elif not path.exists() or _differences(config, load_config(path)):
-        write_text(path, config_yaml(config))
+    path, aside = directory / CONFIG_NAME, None
+    if path.exists():
+        if not _differences(config, load_config(path)):
+            return None
+        if has_progress(directory):
+            check_bound(directory, config)
+        if any(entry.name != CONFIG_NAME for entry in _contents(directory)):
+            aside = _put_aside(directory)
+    elif left := _contents(directory):
+        raise InputError(f"{directory}: expected an empty directory or a run, found {left[0].name}")
+    write_text(path, config_yaml(config))
+    return aside
+
+
+def _contents(directory: Path) -> list[Path]:
+    """What belongs to the run of a directory: neither its lock nor those abandoned before it."""
+    entries = sorted(directory.iterdir())
+    return [path for path in entries if path.name != LOCK_NAME and not path.name.startswith(f"{ABANDONED_NAME}-")]
+
+
+def _put_aside(directory: Path) -> Path:
+    number = 1
+    while (aside := directory / f"{ABANDONED_NAME}-{number}").exists():
+        number += 1
+    left = _contents(directory)
+    try:
+        aside.mkdir()
+        # Its configuration last: killed in between, the directory is still that of an abandoned run.
+        for path in sorted(left, key=lambda path: path.name == CONFIG_NAME):
+            path.rename(aside / path.name)
+    except OSError as error:
+        raise InputError(f"{aside}: cannot be written: {error.strerror or error}") from error
+    return aside
 
 
 def check_bound(directory: Path, config: RunConfig) -> None:

@@ -63,20 +63,22 @@ def train(
     accelerator = start_accelerator(config)
     with run_directory.held(directory, main=accelerator.is_main_process):
         accelerator.wait_for_everyone()
-        if accelerator.is_main_process:
-            run_directory.bind(directory, config)
+        if resume and not run_directory.has_progress(directory):
+            raise InputError(f"{directory}: expected a checkpoint to continue from, found none")
+        abandoned = run_directory.bind(directory, config) if accelerator.is_main_process else None
         finished = read_result(directory)
         if finished is not None:
             return finished
-        checkpoints = Checkpoints(directory / "checkpoints", keep=config.checkpoints.keep)
-        if resume and not checkpoints.steps():
-            raise InputError(f"{directory}: expected a checkpoint to continue from, found none")
+        checkpoints = run_directory.checkpoints_of(directory, keep=config.checkpoints.keep)
         if accelerator.is_main_process:
             checkpoints.sweep()
-        return _train(assemble(config, accelerator, directory), checkpoints, directory, on_step)
+        run = assemble(config, accelerator, directory)
+        return _train(run, checkpoints, directory, on_step, abandoned)
 
 
-def _train(run: Run, checkpoints: Checkpoints, directory: Path, on_step: OnStep | None) -> RunResult:
+def _train(
+    run: Run, checkpoints: Checkpoints, directory: Path, on_step: OnStep | None, abandoned: Path | None
+) -> RunResult:
     config, main = run.config, run.accelerator.is_main_process
     saved = checkpoints.load()
     progress = Progress() if saved is None else restore(run, saved)
@@ -85,6 +87,8 @@ def _train(run: Run, checkpoints: Checkpoints, directory: Path, on_step: OnStep 
         directory, offset=progress.metrics_bytes, step=progress.step, tensorboard=config.tensorboard, writes=main
     )
     with log:
+        if abandoned is not None:
+            log.note(f"a run of another configuration, without a checkpoint, was moved to {abandoned.name}")
         _note_start(run, progress, directory, log)
         batches = load_batches(run.batches, start=progress.step, workers=config.workers)
         for step, samples in enumerate(batches, start=progress.step + 1):
