@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -65,6 +66,21 @@ def test_failed_cells_are_exit_1_and_named(tmp_path, capsys, monkeypatch):
     assert "kd-5 failed" in out
     assert "thesis.tex" in out
     assert "1 of 1" in out
+
+
+def test_ctrl_c_is_one_line_with_the_command_that_goes_on(tmp_path, capsys, monkeypatch):
+    def interrupted(*arguments, **settings):
+        signal.raise_signal(signal.SIGINT)
+
+    command = [*arguments(tmp_path), "--methods", "ce", "--seeds", "5", "--jobs", "1"]
+    with monkeypatch.context() as patch:
+        patch.setattr("tpkd.studies.comparison.run_jobs", interrupted)
+        code, out, err = run(capsys, monkeypatch, *command)
+    assert (code, out) == (130, "")
+    expected = "tpkd: interrupted; what is finished stays, the same command continues: tpkd "
+    assert err.splitlines()[-1] == expected + shlex.join(command)
+    assert "Traceback" not in err
+    assert run(capsys, monkeypatch, *command)[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ import yaml
 
 from cli.training_runs import run
 from tpkd.config import SEEDS
+from tpkd.training import take_step
 from training.tiny import plain_config, with_cache
 
 
@@ -83,6 +85,39 @@ def test_a_loss_that_is_not_finite_is_exit_1_and_names_samples(tpkd, config):
     assert "is not finite" in err
     assert "samples" in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("step", "outlook"),
+    [(3, "there is no checkpoint yet, the same command starts anew"), (6, "the same command continues from step 4")],
+)
+def test_ctrl_c_is_one_line_with_the_command_that_goes_on(tpkd, config, monkeypatch, step, outlook):
+    def interrupted(run, number, samples, **options):
+        if number == step:
+            signal.raise_signal(signal.SIGINT)
+        return take_step(run, number, samples, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tpkd.training.loop.take_step", interrupted)
+        code, out, err = tpkd("train", config, "student.options={hidden: [16]}")
+    assert (code, out) == (130, "")
+    command = f"tpkd train {config} 'student.options={{hidden: [16]}}'"
+    assert err.splitlines()[-1] == f"tpkd: interrupted; {outlook}: {command}"
+    assert "Traceback" not in err
+    assert tpkd("train", config, "student.options={hidden: [16]}")[0] == 0
+
+
+def test_ctrl_c_under_a_launcher_is_said_once(tpkd, config, monkeypatch):
+    def interrupted(*arguments, **options):
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("tpkd.training.train", interrupted)
+    for rank, said in (
+        ("0", "tpkd: interrupted; there is no checkpoint yet, the same command starts anew\n"),
+        ("1", ""),
+    ):
+        monkeypatch.setenv("RANK", rank)
+        assert tpkd("train", config) == (130, "", said)
 
 
 def test_a_run_is_reproducible_from_its_directory(tpkd, config, tmp_path):

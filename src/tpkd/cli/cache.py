@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from tpkd.cache import BuildProgress, CacheInfo, cache_info
+from tpkd.cli.interruption import interruptible
 from tpkd.cli.train import config_errors, read_config
 from tpkd.files import extra
 
@@ -36,7 +37,7 @@ def build(
         from tpkd.studies.caching import build as build_from
     with config_errors(config):
         loaded = read_config(config, overrides)
-        with _progress() as on_progress:
+        with interruptible(), _progress() as on_progress:
             directory = build_from(loaded, network, on_progress=on_progress)
     _print(cache_info(directory))
 

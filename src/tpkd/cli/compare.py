@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tpkd.cli.grid_progress import grid_progress
+from tpkd.cli.interruption import interruptible
 from tpkd.cli.train import config_errors
 from tpkd.files import InputError, extra
 from tpkd.report.numbers import percent, points
@@ -39,7 +40,7 @@ def compare(
     with config_errors(config):
         chosen = None if methods is None else _split(methods)
         grid = open_grid(config, overrides or [], methods=chosen, seeds=_numbers(seeds))
-        with grid_progress() as watcher:
+        with interruptible(lambda: "what is finished stays, the same command continues"), grid_progress() as watcher:
             record = run_grid(grid, processes=jobs or cores(), restart_changed=restart_changed, watcher=watcher)
     console = Console()
     console.print(comparison_table(record))

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from tpkd.cli.compare import comparison_table, cores
 from tpkd.cli.grid_progress import grid_progress
+from tpkd.cli.interruption import interruptible
 from tpkd.files import extra
 from tpkd.report.numbers import percent
 
@@ -27,7 +28,7 @@ def demo(
         import matplotlib  # noqa: F401
     with extra("train"):
         from tpkd.studies.demo import run_demo
-    with grid_progress() as watcher:
+    with interruptible(), grid_progress() as watcher:
         result = run_demo(out, processes=jobs or cores(), watcher=watcher)
     console = Console()
     console.print(comparison_table(result.comparison))

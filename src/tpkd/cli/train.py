@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from tpkd.cli.interruption import interruptible
 from tpkd.files import InputError, extra
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def train(
     console = Console()
     with config_errors(config):
         loaded = read_config(config, overrides)
-        with _progress() as on_step:
+        with interruptible(lambda: _outlook(Path(loaded.directory))), _progress() as on_step:
             try:
                 result = run_training(loaded, resume=resume, on_step=on_step)
                 end_processes()
@@ -48,6 +49,15 @@ def train(
     accuracy = f"{result.objective}, seed {result.seed}: {result.accuracy:.2%} of {result.test_samples} test samples"
     for line in (f"{accuracy} after epoch {result.epochs}", f"run: {loaded.directory}"):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _outlook(directory: Path) -> str:
+    from tpkd.training.directory import checkpoints_of
+
+    steps = checkpoints_of(directory).steps()
+    if not steps:
+        return "there is no checkpoint yet, the same command starts anew"
+    return f"the same command continues from step {steps[-1]}"
 
 
 def read_config(path: Path, overrides: list[str] | None) -> Any:

@@ -1,0 +1,31 @@
+"""What a command says when somebody stops it: how its work goes on."""
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import typer
+from rich.console import Console
+
+INTERRUPTED = 130
+"""The exit code of a shell for a command that was stopped from the keyboard."""
+
+
+@contextmanager
+def interruptible(outlook: Callable[[], str] = lambda: "the same command continues") -> Iterator[None]:
+    """Turn Ctrl-C into one line: what the same command will do, and that command.
+
+    Args:
+        outlook: asked when it happens.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        rank = os.environ.get("RANK")  # of the processes of a launcher the first one speaks, and knows not its command
+        command = "" if rank is not None else f": {shlex.join(['tpkd', *sys.argv[1:]])}"
+        if rank in (None, "0"):
+            line = f"tpkd: interrupted; {outlook()}{command}"
+            Console(stderr=True).print(line, highlight=False, markup=False, soft_wrap=True)
+        raise typer.Exit(INTERRUPTED) from None
