@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from studies.small_demo import run_small_demo, small_demo
 from tpkd.files import InputError
@@ -74,6 +75,23 @@ def test_a_demo_that_is_done_computes_nothing_again(made, monkeypatch):
     assert run_small_demo(directory).comparison == made.comparison
     after = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file() and path.name != ".lock"}
     assert after == before
+
+
+def test_threads_of_the_caller_are_put_back(tmp_path, monkeypatch):
+    seen, before = [], torch.get_num_threads()
+
+    def look(*arguments):
+        seen.append(torch.get_num_threads())
+        raise InputError("seen enough")
+
+    monkeypatch.setattr("tpkd.studies.demo._train_teacher", look)
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(InputError, match="seen enough"):
+            run_demo(tmp_path / "demo", processes=1)
+        assert (seen, torch.get_num_threads()) == ([1], 2)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_directory_is_the_same_however_it_is_given(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """The whole paper on scikit-learn's digits: teacher, cache, grid, studies, diagnosis, figures and report."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -64,7 +65,29 @@ def run_demo(
     """
     watcher, directory = watcher or Watcher(), _one_spelling(directory)
     _check_directory(directory)
-    torch.set_num_threads(1)  # networks as small as these lose more than they win with several
+    with _one_thread():
+        return _run(directory, processes, watcher, seeds, teacher_overrides, overrides)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """One thread for torch, for a while: networks as small as these lose more than they win with several."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _run(
+    directory: Path,
+    processes: int,
+    watcher: Watcher,
+    seeds: Sequence[int],
+    teacher_overrides: Sequence[str],
+    overrides: Sequence[str],
+) -> DemoResult:
     teacher = _train_teacher(directory, teacher_overrides, watcher)
     places = (
         f"output={directory}/{{objective}}/seed-{{seed}}",
