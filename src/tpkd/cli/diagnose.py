@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from tpkd.files import ArrayFile, extra
+from tpkd.report.file_names import short_names
 from tpkd.report.terminal import diagnosis_reading, diagnosis_table
 from tpkd.studies.diagnose import check_outputs, diagnose_files, write_text
 from tpkd.studies.diagnose_inputs import DiagnosisInputs, open_inputs
@@ -84,7 +85,7 @@ def _progress(inputs: DiagnosisInputs) -> Iterator[Callable[[ArrayFile, int], No
         return
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as progress:
-        tasks = {
-            student.path: progress.add_task(student.path.name, total=inputs.examples) for student in inputs.students
-        }
+        paths = [student.path for student in inputs.students]
+        names = dict(zip(paths, short_names([str(path) for path in paths]), strict=True))
+        tasks = {path: progress.add_task(name, total=inputs.examples) for path, name in names.items()}
         yield lambda student, rows: progress.advance(tasks[student.path], rows)

@@ -1,10 +1,10 @@
 """The charts of a diagnosis."""
 
-from pathlib import PurePath
 from typing import Any
 
 from tpkd.records import DiagnosisRecord, Histogram, StudentDiagnosis
 from tpkd.report.charts import BLUE, GREY, INK, PALE, RUST, Chart, bars_between, draw, percent_axis, trend_lines
+from tpkd.report.file_names import short_names, without_suffixes
 from tpkd.report.numbers import nats, probability, share
 from tpkd.report.reading import half_budget
 
@@ -164,7 +164,7 @@ def decomposition_chart(student: StudentDiagnosis) -> Chart:
 def trend_charts(record: DiagnosisRecord) -> tuple[Chart, ...]:
     """Four quantities over the students, in their order."""
     students = record.students
-    names = [PurePath(student.file).stem for student in students]
+    names = without_suffixes(short_names([student.file for student in students]))
     shares: dict[str, list[float | None]] = {"blocked": [student.blocked_share for student in students]}
 
     def blocked_and_all(key: str) -> dict[str, list[float | None]]:

@@ -1,10 +1,10 @@
 """The page of a diagnosis: one HTML file that needs nothing else, and whose every number is one of the record's."""
 
 from functools import partial
-from pathlib import PurePath
 
 from tpkd.records import DiagnosisRecord
 from tpkd.report.diagnosis_charts import student_charts, trend_charts
+from tpkd.report.file_names import short_names
 from tpkd.report.html import number_markup, page_template
 from tpkd.report.reading import CAVEAT, read_student, read_trend
 
@@ -33,7 +33,7 @@ def diagnosis_page(record: DiagnosisRecord) -> str:
     Needs the extra `report` (jinja2, matplotlib).
     """
     data, last = record.to_dict(), len(record.students) - 1
-    student = record.students[last]
+    student, files = record.students[last], [student.file for student in record.students]
     # The classes with most left to learn come first; without JavaScript this is the order that remains.
     order = sorted(student.classes, key=lambda state: -(state.conditional_loss or 0.0))[:PAGE_CLASSES]
     return page_template("diagnosis.html").render(
@@ -41,7 +41,7 @@ def diagnosis_page(record: DiagnosisRecord) -> str:
         student=student,
         at=f"students.{last}",
         number=partial(number_markup, data),
-        short=lambda file: PurePath(file).name,
+        short=dict(zip(files, short_names(files), strict=True)).get,
         reading=read_student(student),
         trend=read_trend(record) if last else None,
         caveat=CAVEAT,

@@ -1,10 +1,10 @@
 """A diagnosis on the terminal: a short table and its reading."""
 
 from collections.abc import Iterator
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from tpkd.records import DiagnosisRecord
+from tpkd.report.file_names import short_names
 from tpkd.report.numbers import count, nats, share
 from tpkd.report.reading import CAVEAT, read_student, read_trend
 
@@ -14,15 +14,17 @@ if TYPE_CHECKING:
 
 def diagnosis_table(record: DiagnosisRecord) -> "Table":
     """One row a student."""
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(caption="means in nats; left: conditional loss, cost: transfer cost, both over the blocked examples")
     table.add_column("student", overflow="fold")
     for heading in ("blocked", "n", "left", "cost", "label loss", "teacher KL"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for student in record.students:
+    names = short_names([student.file for student in record.students])
+    for name, student in zip(names, record.students, strict=True):
         table.add_row(
-            PurePath(student.file).name,
+            escape(name),
             share(student.blocked_share),
             count(student.blocked_examples),
             nats(student.blocked["conditional_loss"]),
