@@ -10,6 +10,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from cli.training_runs import run as run_main
 from studies.diagnosis_files import write_files
 from tpkd.cli.main import app
 from tpkd.files import InputError
@@ -55,6 +56,43 @@ def test_several_students_give_a_trend(files, tmp_path):
     assert result.exit_code == 0
     assert "From the first student to the last" in result.stdout
     assert "later.npy" in result.stdout
+
+
+def test_students_of_the_same_name_are_told_apart(files, tmp_path):
+    students = [tmp_path / folder / "logits.npy" for folder in ("ce", "[kd]")]
+    for factor, path in enumerate(students, start=1):
+        path.parent.mkdir()
+        np.save(path, files.z * factor)
+    result = run(*students, *files.arguments()[1:], "--json", tmp_path / "o.json", "--html", tmp_path / "p.html")
+    assert result.exit_code == 0
+    record = DiagnosisRecord.from_json((tmp_path / "o.json").read_text())
+    assert [student.file for student in record.students] == [str(path) for path in students]
+    page = (tmp_path / "p.html").read_text()
+    for name in ("ce/logits.npy", "[kd]/logits.npy"):
+        assert name in result.stdout
+        assert f'<th scope="row">{name}</th>' in page
+    assert "<title>tpkd diagnosis of [kd]/logits.npy</title>" in page
+
+
+def test_a_wrong_value_at_the_end_is_found_before_anything_is_said(files, tmp_path):
+    z = files.z.copy()
+    z[-1, 0] = np.nan
+    np.save(tmp_path / "last.npy", z)
+    result = run(files.student, tmp_path / "last.npy", *files.arguments()[1:])
+    assert "last.npy: row 119: expected finite logits, found nan at class 0" in str(result.exception)
+    assert (result.stdout, result.stderr) == ("", "")
+
+
+def test_a_teacher_that_was_cut_is_one_line_and_exit_2(files, capsys, monkeypatch):
+    top = np.argsort(-files.zt, axis=1)[:, :3]
+    cut = np.full_like(files.zt, -1e4)
+    np.put_along_axis(cut, top, np.take_along_axis(files.zt, top, 1), 1)
+    np.save(files.teacher, cut)
+    code, out, err = run_main(capsys, monkeypatch, "diagnose", *files.arguments())
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert f"{files.teacher}: expected the logits of all classes" in err
+    assert "(-10000 in row 0): a teacher cut to its top classes flips the blocking test" in err
 
 
 def spoil_row(path, value):

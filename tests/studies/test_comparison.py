@@ -210,6 +210,10 @@ def test_a_teacher_may_be_a_cache_and_its_answers_to_the_test_split(small, made,
         InputError, match=r"teacher.test_logits: .*short.npy: expected shape \(\d+, 10\), found \(3, 10\)"
     ):
         small(*teacher, f"teacher.test_logits={tmp_path / 'short.npy'}", methods=("ce",), seeds=(42,))
+    logits = np.load(made / "teacher.npy")
+    np.save(tmp_path / "cut.npy", np.where((-logits).argsort(1).argsort(1) < 3, logits, np.float32(-1e4)))
+    with pytest.raises(InputError, match=r"teacher.test_logits: .*cut.npy: .* cut to its top classes"):
+        small(*teacher, f"teacher.test_logits={tmp_path / 'cut.npy'}", methods=("ce",), seeds=(42,))
 
 
 def test_a_failed_cell_is_marked_stops_nothing_and_runs_again(small, tmp_path):

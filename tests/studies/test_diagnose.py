@@ -185,6 +185,68 @@ def test_formats_and_dtypes_only_round_the_logits(tmp_path, kind):
     assert replace(found, file="") == replace(diagnose_one(files), file="")
 
 
+@pytest.mark.parametrize("which", ["student", "other", "teacher", "labels"])
+def test_every_value_is_looked_at_before_the_first_is_worked_on(tmp_path, which):
+    files = write_files(tmp_path, examples=4000, num_classes=5)
+    np.save(tmp_path / "other.npy", files.z)
+    path = tmp_path / f"{which}.npy"
+    array = np.load(path)
+    array[-1] = 7 if which == "labels" else np.inf
+    np.save(path, array)
+    inputs, done = open_inputs([files.student, tmp_path / "other.npy"], files.teacher, files.labels), []
+    with pytest.raises(InputError, match=rf"{which}\.npy: row 3999: expected"):
+        diagnose_files(inputs, block_elements=500, advance=lambda student, rows: done.append(rows))
+    assert done == []
+
+
+def cut(zt, keep, floor):
+    """The largest `keep` logits of every row, the others at one value; `keep` may differ from row to row."""
+    ranks = (-zt).argsort(1).argsort(1)
+    return np.where(ranks < np.reshape(keep, (-1, 1)), zt, np.asarray(floor, zt.dtype))
+
+
+@pytest.mark.parametrize("floor", [-100.0, -1e4, -65504.0, np.finfo(np.float32).min])
+@pytest.mark.parametrize("keep", [2, 5, 8, "any"])
+@pytest.mark.parametrize("block_elements", [10, 10_000])
+def test_a_teacher_cut_to_its_top_classes_is_refused(tmp_path, keep, floor, block_elements):
+    files = write_files(tmp_path, num_classes=10)
+    kept = np.random.default_rng(1).integers(1, 9, len(files.y)) if keep == "any" else keep
+    np.save(files.teacher, cut(files.zt, kept, floor))
+    with pytest.raises(InputError, match=r"teacher\.npy: .* a teacher cut to its top classes flips the blocking test"):
+        diagnose_one(files, block_elements=block_elements)
+
+
+def test_a_cut_teacher_that_was_normalised_again_is_refused(tmp_path):
+    files = write_files(tmp_path, num_classes=10)
+    for path, logits in ((files.student, files.z), (files.teacher, cut(files.zt, 3, -1e4))):
+        np.save(path, torch.from_numpy(logits).double().log_softmax(-1).numpy())
+    inputs = open_inputs([files.student], files.teacher, files.labels, log_probabilities=True)
+    with pytest.raises(InputError, match="cut to its top classes"):
+        diagnose_files(inputs)
+
+
+HONEST = {
+    "float16": lambda zt, y: zt.astype(np.float16),
+    "large": lambda zt, y: 1e6 * zt,
+    "rounded to eighths": lambda zt, y: np.round(zt * 8) / 8,
+    "rounded to hundreds": lambda zt, y: np.round(zt) * 100,
+    "all alike": lambda zt, y: np.zeros_like(zt),
+    "cut at zero": lambda zt, y: np.maximum(zt, 0),
+    "smoothed labels": lambda zt, y: 7.0 * np.eye(zt.shape[1], dtype=zt.dtype)[y],
+    "hard labels": lambda zt, y: 100.0 * np.eye(zt.shape[1], dtype=zt.dtype)[y],
+    "classes it does not have": lambda zt, y: np.where(np.arange(zt.shape[1]) < 6, zt, np.float32(-1e9)),
+    "one row that is whole": lambda zt, y: np.concatenate([cut(zt[:-1], 3, -1e4), zt[-1:]]),
+    "a floor within reach": lambda zt, y: cut(zt, 5, -20.0),
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_other_teachers_are_taken_as_they_are(tmp_path, name):
+    files = write_files(tmp_path, num_classes=10)
+    np.save(files.teacher, HONEST[name](files.zt, files.y))
+    assert diagnose_one(files).examples == len(files.y)
+
+
 def test_log_probabilities_work_like_logits(tmp_path):
     files = write_files(tmp_path, **CASES["ordinary"])
     expected = diagnose_one(files)

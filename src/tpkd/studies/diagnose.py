@@ -57,7 +57,7 @@ def diagnose_files(
     block_elements: int = BLOCK_ELEMENTS,
     advance: Callable[[ArrayFile, int], None] = lambda student, rows: None,
 ) -> DiagnosisRecord:
-    """Diagnose every student in one pass over its file and the teacher's, in float64.
+    """Diagnose every student in one pass over its file and the teacher's, in float64, once every value was looked at.
 
     Args:
         inputs: what `open_inputs` opened.
@@ -65,6 +65,7 @@ def diagnose_files(
         advance: called with the student and a number of rows whenever they are done.
     """
     rows = max(1, block_elements // inputs.num_classes)
+    inputs.check_values(rows)
     students = []
     for student in inputs.students:
         totals = _Totals(inputs.examples, inputs.num_classes)

@@ -1,6 +1,7 @@
 """The files of a diagnosis: opened, compared with each other and, block by block, looked at."""
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ LARGEST_LOGIT = 1e100
 """Beyond this no difference of logits means anything, and sums of them would overflow."""
 
 _HALF = (torch.float16, torch.bfloat16)
+_LOST = 53 * math.log(2)
+"""Nats below a logit from which on a float64 that holds the larger probability does not notice the smaller one."""
 
 
 @dataclass(frozen=True)
@@ -40,19 +43,32 @@ class DiagnosisInputs:
         return self.teacher.shape[1]
 
     def blocks(self, student: ArrayFile, rows: int) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
-        """First row, student logits, teacher logits (float64) and labels of each block, every value looked at."""
+        """First row, student logits, teacher logits (float64) and labels of each block."""
         start = 0
         sources = zip(student.blocks(rows), self.teacher.blocks(rows), self.labels.blocks(rows), strict=True)
         for student_block, teacher_block, label_block in sources:
-            z = self._check_values(student, student_block, start)
-            zt = self._check_values(self.teacher, teacher_block, start)
-            y = label_block.long()
-            _check_label_values(self.labels, y, start, self.num_classes)
-            yield start, z, zt, y
-            start += len(y)
+            yield start, student_block.double(), teacher_block.double(), label_block.long()
+            start += len(label_block)
 
-    def _check_values(self, source: ArrayFile, block: Tensor, start: int) -> Tensor:
-        logits = block.double()
+    def check_values(self, rows: int) -> None:
+        """Look at every value of every file, `rows` of them at a time, before the first is worked on.
+
+        Raises:
+            InputError: names the file and its first wrong row.
+        """
+        for student in dict.fromkeys(self.students):
+            for start, block in _numbered(student, rows):
+                self._check_logits(student, block.double(), start)
+        floor = TeacherFloor()
+        for start, block in _numbered(self.teacher, rows):
+            logits = block.double()
+            self._check_logits(self.teacher, logits, start)
+            floor.add(logits)
+        floor.check(self.teacher.path)
+        for start, block in _numbered(self.labels, rows):
+            _check_label_values(self.labels, block.long(), start, self.num_classes)
+
+    def _check_logits(self, source: ArrayFile, logits: Tensor, start: int) -> None:
         # One reduction finds NaN, infinity and absurd size alike: NaN compares false.
         if not logits.abs().amax().item() <= LARGEST_LOGIT:
             _refuse_first_outlier(source, logits, start)
@@ -60,7 +76,54 @@ class DiagnosisInputs:
             _check_normalised(source, logits, start)
         elif start == 0:
             _refuse_probabilities(source, logits)
-        return logits
+
+
+class TeacherFloor:
+    """Whether logits, block by block, are those of a teacher that was cut to its top classes and filled up.
+
+    Said only of what no network answers: in every row several classes share the lowest value to the last bit, so far
+    below the next one that beside it their probabilities are lost even in float64. Classes that are at the floor in
+    all rows were masked on purpose, and a single class above it is a label, not a cut: neither is counted as one.
+
+    Example:
+        >>> floor = TeacherFloor()
+        >>> floor.add(torch.tensor([[3.0, 2.0, -1e4, -1e4], [-1e4, 1.0, -1e4, 4.0]]).double())
+        >>> floor.is_cut
+        True
+    """
+
+    def __init__(self) -> None:
+        """Nothing seen yet."""
+        self._always, self._moves, self._keeps_several = True, False, False
+        self._first: Tensor | None = None
+        self._value = 0.0
+
+    def add(self, logits: Tensor) -> None:
+        """See more rows; after the first honest one nothing is computed any more."""
+        if not self._always:
+            return
+        lowest = logits.amin(-1, keepdim=True)
+        at_floor = logits == lowest
+        above = logits.masked_fill(at_floor, torch.inf).amin(-1, keepdim=True) - lowest
+        kept = (~at_floor).sum(-1)
+        self._always = bool(((at_floor.sum(-1) >= 2) & (kept >= 1) & (above.squeeze(-1) >= _LOST)).all())
+        if self._first is None:
+            self._first, self._value = at_floor[0], lowest[0].item()
+        self._moves |= bool((at_floor != self._first).any())
+        self._keeps_several |= bool((kept >= 2).any())
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether everything seen so far, and something was, has the shape of a cut."""
+        return self._always and self._moves and self._keeps_several
+
+    def check(self, source: str | Path) -> None:
+        """Refuse a teacher that was cut; `source` is how the message calls it."""
+        if self.is_cut:
+            raise InputError(
+                f"{source}: expected the logits of all classes, found all but the largest of every row at one value "
+                f"({self._value:.6g} in row 0): a teacher cut to its top classes flips the blocking test"
+            )
 
 
 def open_inputs(
@@ -108,6 +171,14 @@ def read_ids(ids: Path | None, rows: list[int]) -> dict[int, str]:
         return {row: str(row) for row in rows}
     wanted = set(rows)
     return {row: name for row, name in enumerate(_iterate_ids(ids)) if row in wanted}
+
+
+def _numbered(source: ArrayFile, rows: int) -> Iterator[tuple[int, Tensor]]:
+    """The blocks of a file, each with the number of its first row."""
+    start = 0
+    for block in source.blocks(rows):
+        yield start, block
+        start += len(block)
 
 
 def _open_logits(path: Path) -> ArrayFile:

@@ -12,12 +12,13 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from tpkd.cache import BuildProgress
-from tpkd.config import RunConfig
+from tpkd.config import RunConfig, keyed
 from tpkd.data import ClassMap, Dataset
 from tpkd.files import InputError, publish
 from tpkd.models import Classifier, weights_fingerprint
 from tpkd.records.comparison import DataFacts, NetworkState
 from tpkd.studies import caching
+from tpkd.studies.diagnose_inputs import TeacherFloor
 from tpkd.studies.grid import Grid
 from tpkd.training import evaluate, materials, read_result
 from tpkd.training.evaluation import Evaluation
@@ -97,6 +98,10 @@ def _teacher_state(config: RunConfig, fingerprint: str, test: Dataset, accelerat
         if config.teacher.test_logits is None:
             return NetworkState("from its cache", fingerprint, None, None)
         logits, labels = materials.given_test_logits(config, test), torch.from_numpy(test.labels)
+        with keyed("teacher.test_logits"):  # every student would be compared with it after its training
+            floor = TeacherFloor()
+            floor.add(logits.double())
+            floor.check(config.teacher.test_logits)
         _publish(path, logits.numpy())
         accuracy = (logits.argmax(-1) == labels).double().mean().item()
         return NetworkState("from its cache", fingerprint, accuracy, cross_entropy(logits, labels).item())
