@@ -113,7 +113,7 @@ def _times(cases: list["CaseResult"]) -> str:
     note = (
         "With few classes a call is a fraction of a millisecond, most of it spent on Python and autograd. "
         f"Cross-entropy, which learns nothing from a teacher, is slower in {cheaper} of {len(cases)} cases. "
-        f"Without the kernel, TPKD takes {_number(min(tensor_code))} to {_number(max(tensor_code))} times as long as KD."
+        f"Without the kernel, TPKD takes {_number(min(tensor_code))} to {_number(max(tensor_code))} times KD's time."
     )
     return f"## Time\n\n{_table(header, rows)}\n\n{text} {note}{failed}"
 
