@@ -1,27 +1,31 @@
-"""The one thing that pyproject.toml cannot say: how the compiled loss is built, where there is a C compiler."""
+"""The one thing that pyproject.toml cannot say: how the kernel of the loss is built, where there is a C compiler."""
 
 import sys
+import sysconfig
 
 from setuptools import Extension, setup
 
-LINUX = sys.platform.startswith("linux")
 if sys.platform == "win32":
-    FLAGS = ["/O2", "/std:c11", "/openmp"]
+    FLAGS, LINK_FLAGS, LIBRARIES = ["/O2", "/std:c11", "/openmp"], [], []
 else:
-    # Comparisons of numbers may be vectorised, because nobody looks at the flags that they raise. Threads on Linux
-    # alone, where the compiler brings what torch itself uses.
-    FLAGS = ["-O3", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-fopenmp" if LINUX else "-fopenmp-simd"]
+    # Comparisons may be vectorised, because nobody looks at the flags that they raise. Threads on Linux alone, where
+    # GCC brings what torch itself uses.
+    openmp = "-fopenmp" if sys.platform == "linux" else "-fopenmp-simd"
+    FLAGS = ["-O3", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", openmp]
+    LINK_FLAGS, LIBRARIES = [openmp] if sys.platform == "linux" else [], ["m"]
 
-setup(
-    ext_modules=[
-        Extension(
-            "tpkd.objectives._kernel",
-            ["src/tpkd/objectives/_kernel.c"],
-            extra_compile_args=FLAGS,
-            extra_link_args=["-fopenmp"] if LINUX else [],
-            py_limited_api=True,
-            optional=True,  # without a compiler the same is done by tensor code
-        )
-    ],
-    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+KERNEL = Extension(
+    "tpkd.objectives._kernel",
+    ["src/tpkd/objectives/_kernel.c"],
+    define_macros=[("Py_LIMITED_API", "0x030b0000")],
+    extra_compile_args=FLAGS,
+    extra_link_args=LINK_FLAGS,
+    libraries=LIBRARIES,
+    py_limited_api=True,
+    optional=True,  # without a compiler the same is done by tensor code
 )
+
+if sysconfig.get_config_var("Py_GIL_DISABLED"):  # which has no stable interface to compile for
+    setup()
+else:
+    setup(ext_modules=[KERNEL], options={"bdist_wheel": {"py_limited_api": "cp311"}})

@@ -1,12 +1,15 @@
 """The compiled loss: which batches it takes, that nothing but the logits decides, and what it makes of each dtype."""
 
 import shutil
+from collections.abc import Iterator
 
 import pytest
 import torch
 from benchmarks.losses import plain_kd
 from benchmarks.memory import peak_bytes
 from torch import Tensor
+from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import all_kinds, make_pairs
 from tpkd.objectives import tpkd_kernel
@@ -73,6 +76,88 @@ def test_a_subclass_of_tensor_does_not(calls):
     tpkd_loss(z.as_subclass(Named), zt, y)
     tpkd_loss(z, zt.as_subclass(Named), y)
     assert calls == []
+
+
+def test_what_is_not_memory_does_not(calls):
+    z, zt, y = make_pairs("random", 4, 10, seed=0, dtype=torch.float32)
+    expected = tpkd_loss(z, torch.zeros(4, 10), y)
+    assert len(calls) == 1
+    torch.testing.assert_close(tpkd_loss(z, torch._efficientzerotensor(4, 10), y), expected)
+    tpkd_loss(z, zt, y.to("meta"))
+    tpkd_loss(z, zt, TwoTensor(y, y))
+    with FlopCounterMode(display=False):
+        tpkd_loss(z, zt, y)
+    assert len(calls) == 1
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+def test_a_trace_is_not_of_one_number():
+    one, other = (make_pairs("random", 4, 10, seed=seed, dtype=torch.float32) for seed in (0, 1))
+    traced = torch.jit.trace(tpkd_loss, tuple(one))
+    torch.testing.assert_close(traced(*other), tpkd_loss(*other))
+
+
+def layouts(logits: Tensor) -> Iterator[Tensor]:
+    """The same numbers, one after the other with gaps, or in another order."""
+    yield torch.stack([logits, logits], -1)[..., 0]
+    yield logits.T.contiguous().T
+    yield torch.cat([logits, logits], -1)[:, : logits.shape[-1]]
+    yield logits.repeat_interleave(2, 0)[::2]
+    if logits.dtype == torch.float32:
+        yield torch.complex(logits, -logits).conj().imag  # by a bit that says minus
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_strides_do_not_matter(calls, dtype):
+    student, teacher, labels = make_pairs("random", 24, 50, seed=7, dtype=dtype)
+    losses, gradient = loss_and_gradient(student, teacher, labels, reduction="none")
+    batches = [(strided, teacher, labels) for strided in layouts(student)]
+    batches += [(student, strided, labels) for strided in layouts(teacher)]
+    batches += [(student, teacher, torch.stack([labels, labels], -1)[:, 0])]
+    for batch in batches:
+        found = loss_and_gradient(*batch, reduction="none")
+        assert torch.equal(found[0], losses)
+        assert torch.equal(found[1], gradient)
+    assert len(calls) == 1 + len(batches)
+
+
+def test_one_row_may_stand_for_all(calls):
+    student, teacher, labels = make_pairs("random", 24, 50, seed=7, dtype=torch.float32)
+    found = loss_and_gradient(student, teacher[:1].expand(24, 50), labels)
+    expected = loss_and_gradient(student, teacher[:1].repeat(24, 1), labels)
+    assert torch.equal(found[1], expected[1])
+    assert len(calls) == 2
+
+
+def test_settings_mean_what_they_mean_as_tensor_code(calls, monkeypatch):
+    student, teacher, labels = all_kinds(90, 40, seed=8, dtype=torch.float32)
+    labels[::4] = -100
+    student[labels == -100] = torch.nan
+    weights = torch.linspace(-1, 2, len(labels))
+
+    def results() -> Iterator[tuple[Tensor, Tensor]]:
+        yield loss_and_gradient(student, teacher, labels)
+        yield loss_and_gradient(student, teacher, labels, num_items=7)
+        yield loss_and_gradient(student, teacher, labels, reduction="sum", beta=2.0)
+        yield loss_and_gradient(student.nan_to_num(), teacher, labels.clamp(min=3), ignore_index=3)
+        yield tpkd_loss(student, teacher, labels), torch.zeros(1)
+        leaf = student.clone().requires_grad_()
+        losses = tpkd_loss(leaf, teacher, labels, reduction="none")
+        (losses * weights).sum().backward()
+        yield losses.detach(), leaf.grad
+
+    found = list(results())
+    assert len(calls) == len(found)
+    monkeypatch.setattr(tpkd_kernel, "_kernel", None)
+    for (losses, gradient), (expected_losses, expected) in zip(found, results(), strict=True):
+        torch.testing.assert_close(losses, expected_losses, rtol=2e-6, atol=1e-5)
+        torch.testing.assert_close(gradient, expected, rtol=0, atol=2e-6 * float(expected.abs().max()))
+    assert len(calls) == len(found)
+
+
+def test_a_sum_beyond_all_numbers_is_infinite():
+    student = torch.tensor([[0.0, 2e38, 0.0]] * 2)
+    assert tpkd_loss(student, torch.zeros(2, 3), torch.tensor([0, 0]), reduction="sum") == torch.inf
 
 
 @pytest.mark.parametrize(

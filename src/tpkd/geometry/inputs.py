@@ -25,7 +25,7 @@ def can_read_values(tensor: Tensor) -> bool:
         >>> can_read_values(torch.zeros(2)), can_read_values(torch.zeros(2, device="meta"))
         (True, False)
     """
-    if torch.compiler.is_compiling() or not tensor.is_cpu:
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or not tensor.is_cpu:  # type: ignore
         return False
     # A mode traces or counts operations, or lets tensors hold no values; so does a subclass with a dispatch of its own.
     return not is_in_torch_dispatch_mode() and type(tensor).__torch_dispatch__ is Tensor.__torch_dispatch__

@@ -5,7 +5,6 @@
    and no loop below has to know of them. Loops are plain; the compiler vectorises them for each kind of processor.
    Sums are taken in float over CHUNK numbers, so few that equal roundings cannot add up, and in double over chunks. */
 
-#define Py_LIMITED_API 0x030b0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <math.h>
@@ -25,6 +24,13 @@
 #define INLINE static inline __attribute__((always_inline)) /* into each of the clones */
 #else
 #define INLINE static inline
+#endif
+
+#define PRAGMA(text) _Pragma(#text)
+#if defined(_MSC_VER)
+#define VECTORISED(reduction) /* its compiler would let go of nan and inf */
+#else
+#define VECTORISED(reduction) PRAGMA(omp simd reduction)
 #endif
 
 #define LANES 64 /* scratch rows are whole multiples of this */
@@ -61,10 +67,11 @@ INLINE uint32_t bits_of(float number) {
 }
 
 INLINE float from_half(uint16_t half) {
-    uint32_t rest = half & 0x7fff;
-    /* The exponent's bias grows by 112; a product does that for subnormal numbers too. Above: inf and nan. */
-    uint32_t magnitude = rest < 0x7c00 ? bits_of(float_of(rest << 13) * 0x1p112f) : rest << 13 | 0x7f800000;
-    return float_of(magnitude | (uint32_t)(half & 0x8000) << 16);
+    uint32_t rest = half & 0x7fff, sign = (uint32_t)(half & 0x8000) << 16;
+    float subnormal = (float)rest * 0x1p-24f;
+    uint32_t normal = (rest << 13) + (112 << 23), other = rest << 13 | 0x7f800000; /* other: inf and nan */
+    uint32_t magnitude = rest < 0x400 ? bits_of(subnormal) : rest < 0x7c00 ? normal : other;
+    return float_of(magnitude | sign);
 }
 
 INLINE uint16_t to_bfloat(float number) {
@@ -72,7 +79,7 @@ INLINE uint16_t to_bfloat(float number) {
     return number != number ? 0x7fc0 : (uint16_t)((bits + 0x7fff + even) >> 16);
 }
 
-/* 2^x for x <= 0, within 1.2e-7; 0 where that is not a normal number; nan for nan. */
+/* 2^x for x <= 0, within 1.2e-7 of itself; 0 below 2^-125, where numbers cease to be normal; nan for nan. */
 INLINE float power_of_two(float x) {
     const float rounder = 0x1.8p23f; /* a number so large that the sum has no room for a fraction */
     float shifted = x + rounder, f = x - (shifted - rounder);
@@ -103,7 +110,7 @@ INLINE void load(float *restrict row, struct logits from, Py_ssize_t number, Py_
 
 INLINE float largest(const float *row, Py_ssize_t width) {
     float most = -INFINITY;
-#pragma omp simd reduction(max : most)
+    VECTORISED(reduction(max : most))
     for (Py_ssize_t j = 0; j < width; j++) most = row[j] > most ? row[j] : most;
     return most;
 }
@@ -115,7 +122,7 @@ INLINE float descend(const float *u, Py_ssize_t count, float zeta) {
         for (Py_ssize_t start = 0; start < count; start += CHUNK) {
             Py_ssize_t end = start + CHUNK < count ? start + CHUNK : count;
             float part = 0, number = 0;
-#pragma omp simd reduction(+ : part, number)
+            VECTORISED(reduction(+ : part, number))
             for (Py_ssize_t j = start; j < end; j++) {
                 part += u[j] < zeta ? u[j] : 0.0f;
                 number += u[j] < zeta ? 1.0f : 0.0f;
@@ -131,7 +138,8 @@ INLINE float descend(const float *u, Py_ssize_t count, float zeta) {
 
 /* The loss of one row; and its weighted direction, where one is wanted. */
 FOR_EACH_PROCESSOR
-double tpkd_row(const struct batch *batch, Py_ssize_t number, float *restrict s, float *restrict t) {
+static double row_loss(const struct batch *batch, Py_ssize_t number, float *restrict s, float *restrict t) {
+    /* The mask changes nothing but what the compiler knows: that no loop has a remainder. */
     Py_ssize_t width = batch->width & -LANES, classes = batch->classes, label = batch->labels[number];
     load(s, batch->student, number, classes, width);
     load(t, batch->teacher, number, classes, width);
@@ -143,7 +151,7 @@ double tpkd_row(const struct batch *batch, Py_ssize_t number, float *restrict s,
     for (Py_ssize_t start = 0; start < width; start += CHUNK) {
         Py_ssize_t end = start + CHUNK < width ? start + CHUNK : width;
         float part_s = 0, part_t = 0, part = 0;
-#pragma omp simd reduction(+ : part_s, part_t, part)
+        VECTORISED(reduction(+ : part_s, part_t, part))
         for (Py_ssize_t j = start; j < end; j++) {
             /* Differences first: they are exact under any common shift. */
             float behind_s = s[j] - most_s, behind_t = t[j] - most_t;
@@ -208,7 +216,7 @@ static void all_rows(const struct batch *batch, int threads) {
                        batch->classes * (gradient->dtype == FLOAT32 ? sizeof(float) : sizeof(uint16_t)));
         } else {
             float *s = batch->scratch + 2 * thread * batch->width;
-            loss = tpkd_row(batch, number, s, s + batch->width);
+            loss = row_loss(batch, number, s, s + batch->width);
         }
         batch->losses[number] = (float)loss;
     }
@@ -238,7 +246,7 @@ static PyObject *losses_and_directions(PyObject *Py_UNUSED(module), PyObject *ar
     /* In one order, however many threads there were. */
     for (Py_ssize_t number = 0; number < batch.rows; number++) total += batch.losses[number];
     Py_END_ALLOW_THREADS
-    return PyFloat_FromDouble(total * batch.weight);
+    return PyFloat_FromDouble((float)(total * batch.weight));
 }
 
 static PyMethodDef methods[] = {

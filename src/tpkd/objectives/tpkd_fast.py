@@ -112,7 +112,7 @@ def values_and_direction(
         >>> values_and_direction(student, teacher, torch.tensor([0]), None, 0.5, 1.0, True)[1]
         tensor([[-0.1521,  0.2234, -0.0712]])
     """
-    compute = kernel_values_and_direction if kernel_takes(student, teacher) else _by_blocks
+    compute = kernel_values_and_direction if kernel_takes(student, teacher, labels) else _by_blocks
     return compute(student, teacher, labels, valid, beta, weight, wanted, overwrite)
 
 

@@ -11,7 +11,7 @@ from tpkd.geometry.inputs import can_read_values
 _kernel: ModuleType | None
 try:
     from tpkd.objectives import _kernel
-except ImportError:  # installed without a C compiler
+except ImportError:  # installed without a C compiler, or without what it links to
     _kernel = None
 
 _STUDENT_DTYPES = {torch.float32: 0, torch.bfloat16: 1}
@@ -22,21 +22,24 @@ _THREAD_NUMEL = 2**14
 """Logits for which it is worth to wake another thread."""
 
 
-def kernel_takes(student: Float[Tensor, "rows K"], teacher: Float[Tensor, "rows K"]) -> bool:
-    """Whether the kernel is there and takes such logits: plain tensors on a CPU, as people train with.
+def kernel_takes(student: Float[Tensor, "..."], teacher: Float[Tensor, "..."], labels: Int[Tensor, "..."]) -> bool:
+    """Whether the kernel is there and takes such a batch: plain tensors on a CPU, as people train with.
 
     Example:
-        >>> kernel_takes(torch.zeros(2, 3, dtype=torch.float64), torch.zeros(2, 3))
+        >>> kernel_takes(torch.zeros(2, 3, dtype=torch.float64), torch.zeros(2, 3), torch.tensor([0, 1]))
         False
     """
     return (
         _kernel is not None
         and student.dtype in _STUDENT_DTYPES
         and teacher.dtype in _TEACHER_DTYPES
-        and type(student) is type(teacher) is Tensor  # others may hold no memory to point at
-        and can_read_values(student)
-        and teacher.is_cpu
+        and all(_is_memory(tensor) for tensor in (student, teacher, labels))
     )
+
+
+def _is_memory(tensor: Tensor) -> bool:
+    """Whether there are numbers at its address: subclasses may hold them elsewhere, and some zeros are nowhere."""
+    return type(tensor) is Tensor and can_read_values(tensor) and not tensor._is_zerotensor()
 
 
 def kernel_values_and_direction(
@@ -49,12 +52,11 @@ def kernel_values_and_direction(
     wanted: bool,
     overwrite: bool,
 ) -> tuple[Float[Tensor, "rows"], Float[Tensor, "rows K"] | None, Float[Tensor, ""]]:
-    """What `tpkd.objectives.tpkd_fast.values_and_direction` returns, for logits that `kernel_takes` allows.
+    """What `tpkd.objectives.tpkd_fast.values_and_direction` returns, for a batch that `kernel_takes`.
 
     Example:
-        >>> student, teacher = torch.tensor([[4.0, 1.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.5]])
-        >>> if kernel_takes(student, teacher):
-        ...     kernel_values_and_direction(student, teacher, torch.tensor([0]), None, 0.5, 1.0, False, False)[0]
+        >>> batch = torch.tensor([[4.0, 1.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.5]]), torch.tensor([0])
+        >>> kernel_values_and_direction(*batch, None, 0.5, 1.0, False, False)[0] if kernel_takes(*batch) else None
         tensor([0.2023])
     """
     assert _kernel is not None
