@@ -28,7 +28,7 @@ check: .venv/installed-dev ## formatting, lints and strict types
 	$(BIN)/mypy
 
 bench: .venv/installed-dev ## measure speed and memory and write benchmarks/RESULTS.md (alone on the machine, all cores)
-	OMP_NUM_THREADS= $(BIN)/python -m benchmarks.run
+	env -u OMP_NUM_THREADS $(BIN)/python -m benchmarks.run
 
 docs: .venv/installed-docs ## build the documentation into site/, every warning an error; open site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
