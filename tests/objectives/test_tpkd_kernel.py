@@ -12,6 +12,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import all_kinds, make_pairs
+from tolerances import EXACT
 from tpkd.objectives import tpkd_kernel
 from tpkd.objectives.tpkd import tpkd_loss
 
@@ -152,6 +153,33 @@ def test_settings_mean_what_they_mean_as_tensor_code(calls, monkeypatch):
         torch.testing.assert_close(losses, expected_losses, rtol=2e-6, atol=1e-5)
         torch.testing.assert_close(gradient, expected, rtol=0, atol=2e-6 * float(expected.abs().max()))
     assert len(calls) == len(found)
+
+
+@pytest.mark.parametrize("settings", [{}, {"reduction": "none"}, {"reduction": "sum"}, {"num_items": 7}])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_compiled_graph_calls_it_for_all_but_small_batches(calls, dtype, settings):
+    student, teacher, labels = all_kinds(200, 300, seed=9, dtype=dtype)
+    labels[::7] = -100
+    student[labels == -100] = torch.nan
+    losses, gradient = loss_and_gradient(student, teacher, labels, **settings)
+    torch.compiler.reset()  # or recompiling for other settings comes to its limit
+    compiled = torch.compile(tpkd_loss, backend="aot_eager", fullgraph=True)
+    leaf = student.clone().requires_grad_()
+    found = compiled(leaf, teacher, labels, **settings)
+    found.sum().backward()
+    assert len(calls) == 2
+    torch.testing.assert_close(found.detach(), losses, rtol=1e-6, atol=0)
+    exact = EXACT[dtype] * float(gradient.abs().max())  # the mean divides before or after rounding
+    torch.testing.assert_close(leaf.grad, gradient, rtol=0, atol=exact)
+    compiled(student[:50], teacher[:50], labels[:50])
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_operator_keeps_the_rules_of_operators(dtype):
+    student, teacher, labels = make_pairs("random", 6, 10, seed=1, dtype=dtype)
+    for valid in (None, labels != 3):
+        torch.library.opcheck(torch.ops.tpkd.losses_and_directions.default, (student, teacher, labels, valid, 0.5, 1.0))
 
 
 def test_a_sum_beyond_all_numbers_is_infinite():

@@ -31,7 +31,8 @@ def inject_direction(
         # Plain tensor code: a compiled graph frees what it saved, so it refuses a second backward in its own words.
         # A class that is ruled out has a logit of -inf and nothing to change: 0 * -inf counts nothing.
         direction = direction.detach()
-        surrogate = torch.where(direction == 0, 0.0, direction * logits).sum(-1)
+        products = torch.where(direction == 0, 0.0, direction.to(values.dtype) * logits.to(values.dtype))
+        surrogate = products.sum() if values.ndim == 0 else products.sum(-1)
         return values.detach() + (surrogate - surrogate.detach())
     return inject_gradients((logits,), (direction,), values)
 

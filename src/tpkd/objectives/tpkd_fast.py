@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from tpkd.geometry.inputs import computation_dtype
-from tpkd.objectives.injection import inject_gradients
+from tpkd.objectives.injection import inject_direction
 from tpkd.objectives.reduction import check_class_axis, check_reduction, denominator, flat_labels, rowwise_loss
 from tpkd.objectives.tpkd_kernel import kernel_takes, kernel_values_and_direction
 from tpkd.objectives.tpkd_traced import threshold_by_steps, traced_tpkd_loss
@@ -54,7 +54,8 @@ def fast_tpkd_loss(
         >>> fast_tpkd_loss(student, teacher, labels, 0.5, -100, "mean", None).detach()
         tensor(0.6084)
     """
-    if torch.compiler.is_compiling():
+    class_axis = check_class_axis(student_logits, {"teacher_logits": teacher_logits}, min_classes=3)
+    if torch.compiler.is_compiling() and not kernel_takes(student_logits, teacher_logits, labels):
         return rowwise_loss(
             functools.partial(traced_tpkd_loss, beta=beta),
             student_logits,
@@ -66,7 +67,6 @@ def fast_tpkd_loss(
             min_classes=3,
         )
     check_reduction(reduction, num_items)
-    class_axis = check_class_axis(student_logits, {"teacher_logits": teacher_logits}, min_classes=3)
     shape = student_logits.shape
     z, zt = _logit_rows(student_logits, class_axis), _logit_rows(teacher_logits.detach(), class_axis)
     y, valid = flat_labels(labels, shape[:class_axis] + shape[class_axis + 1 :], shape[class_axis], ignore_index)
@@ -79,7 +79,7 @@ def fast_tpkd_loss(
     values, direction, total = values_and_direction(z.detach(), zt, y, valid, beta, weight, wanted)
     losses = total if is_weighted else values
     if direction is not None:
-        losses = inject_gradients((z,), (direction,), losses)
+        losses = inject_direction(z, direction, losses)
     if is_weighted:
         return losses
     return losses.reshape(labels.shape) if reduction == "none" else losses.sum() / count

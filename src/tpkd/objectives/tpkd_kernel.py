@@ -18,6 +18,8 @@ _STUDENT_DTYPES = {torch.float32: 0, torch.bfloat16: 1}
 _TEACHER_DTYPES = _STUDENT_DTYPES | {torch.float16: 2}  # in which teachers are cached
 _SCRATCH_BYTES = 4_000_000
 """Memory of all threads together, unless one needs more: two rows in float32."""
+_FUSED_NUMEL = 2**15
+"""Logits up to which a compiler's own code takes less time than it takes to leave that code for the kernel."""
 _THREAD_NUMEL = 2**14
 """Logits for which it is worth to wake another thread."""
 
@@ -29,6 +31,8 @@ def kernel_takes(student: Float[Tensor, "..."], teacher: Float[Tensor, "..."], l
         >>> kernel_takes(torch.zeros(2, 3, dtype=torch.float64), torch.zeros(2, 3), torch.tensor([0, 1]))
         False
     """
+    if torch.compiler.is_compiling() and student.numel() <= _FUSED_NUMEL:
+        return False
     return (
         _kernel is not None
         and student.dtype in _STUDENT_DTYPES
@@ -39,7 +43,11 @@ def kernel_takes(student: Float[Tensor, "..."], teacher: Float[Tensor, "..."], l
 
 def _is_memory(tensor: Tensor) -> bool:
     """Whether there are numbers at its address: subclasses may hold them elsewhere, and some zeros are nowhere."""
-    return type(tensor) is Tensor and can_read_values(tensor) and not tensor._is_zerotensor()
+    if type(tensor) is not Tensor:
+        return False
+    if torch.compiler.is_compiling():
+        return tensor.is_cpu  # when the graph runs
+    return can_read_values(tensor) and not tensor._is_zerotensor()
 
 
 def kernel_values_and_direction(
@@ -59,6 +67,9 @@ def kernel_values_and_direction(
         >>> kernel_values_and_direction(*batch, None, 0.5, 1.0, False, False)[0] if kernel_takes(*batch) else None
         tensor([0.2023])
     """
+    if torch.compiler.is_compiling():
+        losses, direction = torch.ops.tpkd.losses_and_directions(student, teacher, labels, valid, beta, weight)
+        return losses, direction, losses.sum() * weight
     assert _kernel is not None
     num_rows, num_classes = student.shape
     z, zt, y = _unit_stride(student), _unit_stride(teacher), labels.contiguous()
@@ -96,3 +107,26 @@ def _unit_stride(logits: Tensor) -> Tensor:
 
 def _handed_over(logits: Tensor) -> tuple[int, int, int]:
     return logits.data_ptr(), logits.stride(0) * logits.itemsize, _TEACHER_DTYPES[logits.dtype]
+
+
+def _operator(
+    student: Tensor, teacher: Tensor, labels: Tensor, valid: Tensor | None, beta: float, weight: float
+) -> tuple[Tensor, Tensor]:
+    """The kernel as one operator, which a compiled graph calls without looking inside."""
+    losses, direction, _ = kernel_values_and_direction(student, teacher, labels, valid, beta, weight, True, False)
+    assert direction is not None
+    return losses, direction
+
+
+def _shapes(student: Tensor, *_: object) -> tuple[Tensor, Tensor]:
+    direction = torch.empty_like(student, memory_format=torch.contiguous_format)
+    return student.new_empty(len(student), dtype=torch.float32), direction
+
+
+# Not custom_op, which checks every call for what ours does not do, and takes as long for it as for a small batch.
+torch.library.define(
+    "tpkd::losses_and_directions",
+    "(Tensor student, Tensor teacher, Tensor labels, Tensor? valid, float beta, float weight) -> (Tensor, Tensor)",
+)
+torch.library.impl("tpkd::losses_and_directions", "CPU", _operator)
+torch.library.register_fake("tpkd::losses_and_directions", _shapes)
