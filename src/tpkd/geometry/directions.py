@@ -76,11 +76,7 @@ def directions(
 
 
 def conditional_difference(student: Split, teacher: Split) -> Float[Tensor, "*batch others"]:
-    """r - q, whose coordinates sum to zero however small they are.
-
-    Where one class holds nearly all of both distributions its own difference cancels to nothing, although it is what
-    all the others add up to: the class with most mass in both takes minus their sum. What is too small to have all its
-    digits counts as zero.
+    """r - q of two split predictions; see `accurate_difference`.
 
     Example:
         >>> labels = torch.tensor([0])
@@ -88,7 +84,20 @@ def conditional_difference(student: Split, teacher: Split) -> Float[Tensor, "*ba
         >>> conditional_difference(split(certain, labels), split(more_certain, labels))
         tensor([[-9.3572e-14,  9.3572e-14]])
     """
-    r, q = student.log_conditional.exp(), teacher.log_conditional.exp()
+    return accurate_difference(student.log_conditional.exp(), teacher.log_conditional.exp())
+
+
+def accurate_difference(r: Float[Tensor, "*batch M"], q: Float[Tensor, "*batch M"]) -> Float[Tensor, "*batch M"]:
+    """The difference of two distributions, whose coordinates sum to zero however small they are.
+
+    Where one class holds nearly all of both distributions its own difference cancels to nothing, although it is what
+    all the others add up to: the class with most mass in both takes minus their sum. What is too small to have all its
+    digits counts as zero.
+
+    Example:
+        >>> accurate_difference(torch.tensor([1.0, 2e-9]), torch.tensor([1.0, 5e-9]))
+        tensor([ 3.0000e-09, -3.0000e-09])
+    """
     difference = r - q
     difference = difference.masked_fill(difference.abs() < torch.finfo(r.dtype).tiny, 0.0)
     heaviest = r.minimum(q).argmax(-1, keepdim=True)

@@ -88,9 +88,11 @@ def split(logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]) -> S
     """
     logits, labels = check_single("logits", logits, labels)
     others = drop_target(logits, labels)
-    # Differences first: a common shift drops out of them, and would cost a sum its digits.
-    log_odds = -(others - target_entry(logits, labels).unsqueeze(-1)).logsumexp(-1)
-    return Split(log_odds, logsigmoid(log_odds), logsigmoid(-log_odds), others.log_softmax(-1))
+    log_conditional = others.log_softmax(-1)
+    # The lead over the largest of the others, and what that one holds among them: a common shift, which would cost a
+    # sum its digits, drops out of both.
+    log_odds = (target_entry(logits, labels) - others.amax(-1)) + log_conditional.amax(-1)
+    return Split(log_odds, logsigmoid(log_odds), logsigmoid(-log_odds), log_conditional)
 
 
 def join(

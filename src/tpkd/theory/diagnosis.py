@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tpkd.geometry.cone import least_prefix_mean
 from tpkd.geometry.constants import POTENTIAL_LABEL_WEIGHT
-from tpkd.geometry.directions import conditional_difference
+from tpkd.geometry.directions import accurate_difference
 from tpkd.geometry.divergences import binary_kl_divergence
 from tpkd.theory.blocking import pair_is_blocked
 from tpkd.theory.compensation import pair_transfer_cost
@@ -105,7 +105,7 @@ def diagnose_pair(pair: Pair) -> Diagnosis:
     """`diagnose` of predictions that are split already and known to be finite."""
     student, teacher = pair.student, pair.teacher
     r, q = student.log_conditional.exp(), teacher.log_conditional.exp()
-    difference = conditional_difference(student, teacher)
+    difference = accurate_difference(r, q)
     zero = torch.zeros_like(student.log_odds)
     zeta = least_prefix_mean(zero, _ascending(difference))
     safe, compensation = difference.maximum(zeta.unsqueeze(-1)), zero - zeta
