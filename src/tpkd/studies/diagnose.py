@@ -39,8 +39,8 @@ from tpkd.theory.diagnosis import diagnose_pair
 from tpkd.theory.frontier import frontier
 from tpkd.theory.pair import split_pair
 
-BLOCK_ELEMENTS = 2**17
-"""Logits in a block: a megabyte in float64, small enough for the cache and large enough to hide the cost of calls."""
+BLOCK_ELEMENTS = 2**18
+"""Logits in a block: two megabytes in float64, small enough for the cache and large enough to hide the cost of calls."""
 
 FRONTIER_SAMPLE = 2048
 FRONTIER_STEPS = 32
