@@ -40,7 +40,7 @@ from tpkd.theory.frontier import frontier
 from tpkd.theory.pair import split_pair
 
 BLOCK_ELEMENTS = 2**18
-"""Logits in a block: two megabytes in float64, small enough for the cache and large enough to hide the cost of calls."""
+"""Logits in a block: two megabytes in float64, small enough for the cache and large enough to hide what calls cost."""
 
 FRONTIER_SAMPLE = 2048
 FRONTIER_STEPS = 32
