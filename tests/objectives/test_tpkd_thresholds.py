@@ -1,4 +1,4 @@
-"""The thresholds of the steps against the one by sort, where finding it is hard."""
+"""The thresholds of the fast path against the one of the reference, where finding it is hard."""
 
 import pytest
 import torch
@@ -6,13 +6,14 @@ from torch import Tensor
 
 from tpkd.geometry.cone import safe_threshold
 from tpkd.geometry.directions import directions
-from tpkd.objectives import tpkd_traced
+from tpkd.objectives import tpkd_fast
 from tpkd.objectives.tpkd import tpkd_loss
+from tpkd.objectives.tpkd_fast import threshold
 from tpkd.objectives.tpkd_traced import threshold_by_steps
 
 
 def adversarial_rows(num_classes: int) -> Tensor:
-    """Differences r - q that make a threshold hard: ties, all equal, geometric and exponential tails, one spike."""
+    """Differences r - q that make a threshold hard: ties, geometric and exponential tails, one spike, one lane."""
     generator = torch.Generator().manual_seed(num_classes)
     steps = torch.arange(num_classes, dtype=torch.float64)
     uniform = torch.rand(num_classes, generator=generator, dtype=torch.float64)
@@ -26,6 +27,7 @@ def adversarial_rows(num_classes: int) -> Tensor:
         -uniform.log(),
         torch.randn(num_classes, generator=generator, dtype=torch.float64).abs(),
         torch.where(steps == 0, 1.0, 1e-9),
+        torch.where(steps % 32 == 0, 1 + uniform, 1e-9),
     ]
     rows = []
     for size in sizes:
@@ -36,16 +38,16 @@ def adversarial_rows(num_classes: int) -> Tensor:
     return torch.stack(rows)
 
 
-@pytest.mark.parametrize("num_classes", [3, 64, 256, 257, 1000, 4096, 16384, 40000])
-def test_steps_and_sort_find_the_same_threshold(monkeypatch, num_classes):
+@pytest.mark.parametrize("num_classes", [3, 64, 128, 129, 256, 1000, 1024, 1025, 4096, 16384, 40000])
+def test_all_find_the_threshold_of_the_reference(monkeypatch, num_classes):
     u = adversarial_rows(num_classes)
     expected = safe_threshold(torch.zeros(len(u), dtype=u.dtype), u)
-    found = threshold_by_steps(u).squeeze(-1)
-    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-16)
-    monkeypatch.setattr(tpkd_traced, "can_read_values", lambda tensor: False)
-    blind = threshold_by_steps(u).squeeze(-1)
-    torch.testing.assert_close(blind, expected, rtol=1e-6, atol=1e-16)
-    assert (blind >= expected - 1e-15).all()
+    torch.testing.assert_close(threshold(u).squeeze(-1), expected, rtol=1e-10, atol=1e-16)
+    monkeypatch.setattr(tpkd_fast, "can_read_values", lambda tensor: False)
+    for blind in (threshold, threshold_by_steps):
+        found = blind(u).squeeze(-1)
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-16)
+        assert (found >= expected - 1e-15).all()
 
 
 @pytest.mark.parametrize(("num_classes", "exact"), [(64, 2e-6), (257, 2e-6), (1000, 2e-6), (4096, 5e-5)])

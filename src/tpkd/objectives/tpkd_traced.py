@@ -1,17 +1,15 @@
 """The protected loss as plain tensor code, for a compiler to fuse; no value is read.
 
-Its threshold is also that of `tpkd_fast.py`, which says what the steps rely on.
+What its threshold relies on is said in `tpkd_fast.py`.
 """
 
 import functools
-import itertools
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from tpkd.geometry.inputs import can_read_values
 from tpkd.objectives.injection import inject_direction
 from tpkd.objectives.reduction import Rows
 
@@ -55,9 +53,7 @@ def traced_tpkd_loss(rows: Rows, *, beta: float) -> Float[Tensor, "rows"]:
 
 
 def threshold_by_steps(u: Float[Tensor, "rows K"]) -> Float[Tensor, "rows 1"]:
-    """The root zeta, by steps from the best bound that a few guesses between minimum / 2 and minimum give.
-
-    Steps are taken until none of them moves, or a fixed number of them where no value may be read.
+    """The root zeta, by a fixed number of steps from the best bound that a few guesses give.
 
     Example:
         >>> threshold_by_steps(torch.tensor([[-0.6, -0.1, 0.7]]))
@@ -65,13 +61,8 @@ def threshold_by_steps(u: Float[Tensor, "rows K"]) -> Float[Tensor, "rows 1"]:
     """
     least = u.amin(-1, keepdim=True)
     upper = functools.reduce(torch.minimum, (_next_bound(u, least * guess) for guess in _GUESSES))
-    may_look = can_read_values(u)
-    steps = _STEPS_OF_FEW if u.shape[-1] <= _FEW else _STEPS
-    for _ in itertools.count() if may_look else range(steps):
-        bound = torch.minimum(_next_bound(u, upper), upper)
-        if may_look and not (bound < upper).any():
-            break
-        upper = bound
+    for _ in range(_STEPS_OF_FEW if u.shape[-1] <= _FEW else _STEPS):
+        upper = torch.minimum(_next_bound(u, upper), upper)
     return upper
 
 
