@@ -234,5 +234,5 @@ def _are_few(rows: Tensor) -> bool:
 
 def _threshold_by_sort(u: Tensor) -> Tensor:
     """The least of all bounds: of n classes the n smallest bound best."""
-    sums = u.sort(-1).values.cumsum_(-1)
-    return sums.div_(torch.arange(2, u.shape[-1] + 2, device=u.device)).amin(-1, keepdim=True)
+    slopes = torch.arange(2, u.shape[-1] + 2, dtype=u.dtype, device=u.device)
+    return u.sort(-1).values.cumsum_(-1).div_(slopes).amin(-1, keepdim=True)
