@@ -96,6 +96,20 @@ def test_a_batch_too_small_for_its_processes_is_refused(tmp_path):
         run.check_shares()
 
 
+@pytest.mark.parametrize(("limit", "micro"), [(32, 1), (33, None)])
+def test_a_batch_too_small_for_its_objective_is_refused_before_the_first_step(tmp_path, limit, micro):
+    def config_for(head):
+        objective = {"name": "dhkd", "settings": {"head": head}}
+        changes = {"limit": limit, "epochs": 1, "batch_size": 32, "micro_batch_size": micro}
+        return online(make_config(tmp_path, objective=objective, **changes))
+
+    config = config_for("nonlinear")
+    with pytest.raises(ConfigError, match=r"batch_size: step \d has .*, of at least 2 samples for objective 'dhkd'"):
+        assemble(config, start_accelerator(config), tmp_path)
+    config = config_for("linear")
+    assert assemble(config, start_accelerator(config), tmp_path).num_steps > 0
+
+
 @pytest.mark.parametrize("padding", ["longest", "max_length"])
 def test_micro_batches_of_text_hold_no_needless_padding_and_the_same_gradient(tmp_path, padding):
     lines = [json.dumps({"text": "word " * (1 + 7 * row % 11), "label": f"class {row % 3}"}) for row in range(24)]

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator, ConfigDict
+from pydantic import AfterValidator, ConfigDict, WithJsonSchema
 
 SECTION = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 """Frozen; unknown keys and numbers that are not finite are refused; what stands below a key describes it."""
@@ -17,4 +17,5 @@ def _check_seed(seed: int) -> int:
     return seed
 
 
-Seed = Annotated[int, AfterValidator(_check_seed)]
+_SEED_SCHEMA = {"type": "integer", "minimum": 0, "maximum": SEEDS - 1}
+Seed = Annotated[int, AfterValidator(_check_seed), WithJsonSchema(_SEED_SCHEMA)]

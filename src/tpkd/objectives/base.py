@@ -70,6 +70,11 @@ class Objective(ABC):
         """Whether the loss is a sum over samples, so that micro-batches and processes accumulate exactly."""
         return True
 
+    @property
+    def min_rows(self) -> int:
+        """The fewest valid rows that a batch may have."""
+        return 1
+
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """The losses of this batch by name, each reduced and with its own weight applied."""
         missing = [name for name in sorted(self.needs & BATCH_NEEDS) if getattr(batch, name) is None]

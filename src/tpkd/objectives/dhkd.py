@@ -225,6 +225,11 @@ class DHKD(Objective):
         return self.head == "linear" and not self.align
 
     @property
+    def min_rows(self) -> int:
+        """Two for the nonlinear head, which normalises over a batch."""
+        return 2 if self._chosen.head == "nonlinear" else 1
+
+    @property
     def _chosen(self) -> _Preset:
         own = {name: value for name in _PRESET_FIELDS if (value := getattr(self, name)) is not None}
         return replace(_PRESETS[self.preset], **own)
@@ -269,7 +274,7 @@ class DHKD(Objective):
         if len(valid) == 0:
             return features[valid].sum().expand(shape)
         dtype = next(self._head.parameters()).dtype
-        if len(valid) == 1 and self._head.training and self._chosen.head == "nonlinear":
+        if len(valid) < self.min_rows and self._head.training:
             raise ValueError(
                 "labels: expected at least two valid rows in a batch, got one: DHKD's nonlinear head normalises over "
                 "them; use larger micro-batches or head='linear'"

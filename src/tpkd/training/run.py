@@ -97,12 +97,14 @@ class Run:
         return -(-largest_share // (self.config.micro_batch_size or largest_share))
 
     def check_shares(self) -> None:
-        """Refuse a batch that leaves a process or a micro-batch without a sample: the others would wait for it."""
+        """Refuse a batch that leaves a micro-batch too few samples; with none, other processes would wait for it."""
+        least = self.objective.min_rows
         for step in (1, self.num_steps):
             size = self.samples_after(step) - self.samples_after(step - 1)
-            if size // self.accelerator.num_processes < self._pieces(size):
+            if size // self.accelerator.num_processes // self._pieces(size) < least:
                 shared = f"{self.accelerator.num_processes} processes in {self._pieces(size)} micro-batches each"
-                raise ConfigError(f"batch_size: step {step} has {size} samples, too few for {shared}")
+                wish = f", of at least {least} samples for objective {self.objective.name!r}" if least > 1 else ""
+                raise ConfigError(f"batch_size: step {step} has {size} samples, too few for {shared}{wish}")
 
 
 def _bounds(length: int, pieces: int) -> list[int]:
