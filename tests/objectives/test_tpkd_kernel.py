@@ -1,5 +1,6 @@
 """The compiled loss: which batches it takes, that nothing but the logits decides, and what it makes of each dtype."""
 
+import importlib
 import shutil
 from collections.abc import Iterator
 
@@ -49,6 +50,11 @@ def calls(monkeypatch):
 
 def test_it_is_built_where_there_is_a_compiler():
     assert tpkd_kernel._kernel is not None
+
+
+def test_the_module_can_be_loaded_again():
+    """As notebooks do, where torch keeps the operator of the first time."""
+    importlib.reload(tpkd_kernel)
 
 
 @pytest.mark.parametrize(
@@ -173,6 +179,22 @@ def test_a_compiled_graph_calls_it_for_all_but_small_batches(calls, dtype, setti
     torch.testing.assert_close(leaf.grad, gradient, rtol=0, atol=exact)
     compiled(student[:50], teacher[:50], labels[:50])
     assert len(calls) == 2
+
+
+@pytest.mark.parametrize("label", [-1, 300, 305, -(2**40), 2**40])
+def test_a_compiled_graph_refuses_what_is_no_class(calls, label):
+    """Nothing else looks at labels there, and the kernel writes where they point."""
+    student, teacher, labels = make_pairs("random", 200, 300, seed=9, dtype=torch.float32)
+    labels[150] = label
+    torch.compiler.reset()
+    compiled = torch.compile(tpkd_loss, backend="aot_eager", fullgraph=True)
+    with pytest.raises(
+        ValueError, match=f"labels: expected class indices from 0 to 299 .*, got {label} at position 150"
+    ):
+        compiled(student.requires_grad_(), teacher, labels)
+    assert len(calls) == 1
+    compiled(student, teacher, labels, ignore_index=label).backward()
+    assert not student.grad[150].any()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

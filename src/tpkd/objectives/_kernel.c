@@ -222,6 +222,19 @@ static void all_rows(const struct batch *batch, int threads) {
     }
 }
 
+/* In a compiled graph nobody has looked at the labels before. */
+static int check_labels(const struct batch *batch) {
+    for (Py_ssize_t number = 0; number < batch->rows; number++) {
+        int64_t label = batch->labels[number];
+        if ((batch->valid && !batch->valid[number]) || (label >= 0 && label < batch->classes)) continue;
+        PyErr_Format(PyExc_ValueError,
+                     "labels: expected class indices from 0 to %zd or ignore_index, got %lld at position %zd",
+                     batch->classes - 1, (long long)label, number);
+        return -1;
+    }
+    return 0;
+}
+
 /* Takes addresses as numbers, of memory that tpkd_kernel.py has checked and holds. */
 static PyObject *losses_and_directions(PyObject *Py_UNUSED(module), PyObject *args) {
     struct batch batch;
@@ -240,6 +253,7 @@ static PyObject *losses_and_directions(PyObject *Py_UNUSED(module), PyObject *ar
     batch.losses = (float *)losses;
     batch.scratch = (float *)scratch;
     batch.width = (batch.classes + LANES - 1) & -LANES;
+    if (check_labels(&batch) < 0) return NULL;
     double total = 0;
     Py_BEGIN_ALLOW_THREADS
     all_rows(&batch, threads);
@@ -250,7 +264,8 @@ static PyObject *losses_and_directions(PyObject *Py_UNUSED(module), PyObject *ar
 }
 
 static PyMethodDef methods[] = {
-    {"losses_and_directions", losses_and_directions, METH_VARARGS, "Write losses and directions of a batch; return the weighted sum of the losses."},
+    {"losses_and_directions", losses_and_directions, METH_VARARGS,
+     "Write losses and directions of a batch; return the weighted sum of the losses."},
     {NULL, NULL, 0, NULL},
 };
 

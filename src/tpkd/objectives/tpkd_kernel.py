@@ -123,10 +123,11 @@ def _shapes(student: Tensor, *_: object) -> tuple[Tensor, Tensor]:
     return student.new_empty(len(student), dtype=torch.float32), direction
 
 
-# Not custom_op, which checks every call for what ours does not do, and takes as long for it as for a small batch.
-torch.library.define(
-    "tpkd::losses_and_directions",
-    "(Tensor student, Tensor teacher, Tensor labels, Tensor? valid, float beta, float weight) -> (Tensor, Tensor)",
-)
-torch.library.impl("tpkd::losses_and_directions", "CPU", _operator)
-torch.library.register_fake("tpkd::losses_and_directions", _shapes)
+if not hasattr(torch.ops.tpkd, "losses_and_directions"):  # operators outlive a module that is loaded again
+    # Not custom_op, which checks every call for what ours does not do, and takes as long for it as for a small batch.
+    torch.library.define(
+        "tpkd::losses_and_directions",
+        "(Tensor student, Tensor teacher, Tensor labels, Tensor? valid, float beta, float weight) -> (Tensor, Tensor)",
+    )
+    torch.library.impl("tpkd::losses_and_directions", "CPU", _operator)
+    torch.library.register_fake("tpkd::losses_and_directions", _shapes)
