@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 from typer.main import get_command
 
 from tpkd.cli.main import app
 from tpkd.objectives import names
+from tpkd.objectives.tpkd_kernel import has_kernel
 
 
 def run(*arguments):
@@ -19,6 +21,13 @@ def test_methods_lists_every_objective():
     assert result.returncode == 0
     listed = [line.split("│")[1].strip() for line in result.stdout.splitlines() if line.startswith("│")]
     assert [name for name in listed if name] == list(names())
+
+
+def test_version_tells_what_is_installed():
+    result = run("--version")
+    assert result.returncode == 0
+    kernel = "with" if has_kernel() else "without"
+    assert result.stdout.startswith(f"tpkd {version('tpkd')} {kernel} its kernel, torch {version('torch')}, Python 3.")
 
 
 def test_demo_leaves_a_foreign_directory_alone(tmp_path):

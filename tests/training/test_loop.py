@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from tpkd.config import ConfigError
 from tpkd.data import choose_views
 from tpkd.files import InputError
-from tpkd.objectives import names
+from tpkd.objectives import names, tpkd_kernel
 from tpkd.training import Checkpoints, materials, read_result, train
 from tpkd.training.run import assemble, start_accelerator
 from training.equality import assert_same_run, metrics_of
@@ -152,6 +152,20 @@ def test_a_run_without_a_checkpoint_starts_anew_in_its_place(shared, tmp_path):
     train(make_config(shared), tmp_path / "fresh")
     assert_same_run(tmp_path / "run", tmp_path / "fresh")
     assert not list((tmp_path / "run").glob("abandoned-*"))
+
+
+def test_a_run_that_continues_elsewhere_says_what_changed(shared, tmp_path, monkeypatch):
+    config = make_config(shared, checkpoints={"every": 2})
+    for step in (3, 5):
+        with pytest.raises(InterruptedRunError):
+            train(config, tmp_path / "run", on_step=interrupt_at(step))
+    assert "continued from step 2\n" in (tmp_path / "run" / "run.log").read_text()
+    had_kernel = tpkd_kernel.has_kernel()
+    monkeypatch.setattr(tpkd_kernel, "_kernel", None if had_kernel else object())
+    train(config, tmp_path / "run")
+    change = "yes -> no" if had_kernel else "no -> yes"
+    told = f"continued from step 4; the last bits may differ from here on: libraries.tpkd kernel {change}\n"
+    assert told in (tmp_path / "run" / "run.log").read_text()
 
 
 def test_resume_leaves_a_run_without_a_checkpoint_where_it_is(shared, tmp_path):

@@ -23,10 +23,10 @@ def demo(
 
     Example: tpkd demo --out my-demo
     """
-    with extra("report"):  # before the work, not after it
-        import jinja2  # noqa: F401
+    with extra("report,train"):
+        import jinja2  # noqa: F401  (before the work, not after it)
         import matplotlib  # noqa: F401
-    with extra("train"):
+
         from tpkd.studies.demo import run_demo
     with interruptible(), grid_progress() as watcher:
         result = run_demo(out, processes=jobs or cores(), watcher=watcher)

@@ -1,6 +1,9 @@
 """The entry point: registers the verbs, and turns a user's mistake into one line and exit code 2."""
 
+import platform
 import sys
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
@@ -26,6 +29,28 @@ for verb in (diagnose, train, compare, report, figures, methods, demo, check_los
     app.command()(verb)
 app.add_typer(cache, name="cache")
 app.add_typer(study, name="study")
+
+
+def _print_version(asked: bool) -> None:
+    if not asked:
+        return
+    from tpkd.objectives.tpkd_kernel import has_kernel  # not at the start: torch takes seconds to load
+
+    kernel = "with" if has_kernel() else "without"
+    typer.echo(
+        f"tpkd {version('tpkd')} {kernel} its kernel, torch {version('torch')}, Python {platform.python_version()}"
+    )
+    raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version_: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print what is installed and exit."),
+    ] = False,
+) -> None:
+    """Options that come before a verb."""
 
 
 def main() -> None:

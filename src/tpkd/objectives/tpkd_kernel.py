@@ -24,6 +24,16 @@ _THREAD_NUMEL = 2**14
 """Logits for which it is worth to wake another thread."""
 
 
+def has_kernel() -> bool:
+    """Whether installing tpkd has built the kernel.
+
+    Example:
+        >>> has_kernel() in (True, False)
+        True
+    """
+    return _kernel is not None
+
+
 def kernel_takes(student: Float[Tensor, "..."], teacher: Float[Tensor, "..."], labels: Int[Tensor, "..."]) -> bool:
     """Whether the kernel is there and takes such a batch: plain tensors on a CPU, as people train with.
 
@@ -34,7 +44,7 @@ def kernel_takes(student: Float[Tensor, "..."], teacher: Float[Tensor, "..."], l
     if torch.compiler.is_compiling() and student.numel() <= _FUSED_NUMEL:
         return False
     return (
-        _kernel is not None
+        has_kernel()
         and student.dtype in _STUDENT_DTYPES
         and teacher.dtype in _TEACHER_DTYPES
         and all(_is_memory(tensor) for tensor in (student, teacher, labels))

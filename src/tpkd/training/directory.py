@@ -13,6 +13,7 @@ import torch
 from tpkd.cache.lock import LOCK_NAME, locked
 from tpkd.config import RunConfig, config_yaml, load_config
 from tpkd.files import InputError, publish_bytes, reading
+from tpkd.objectives.tpkd_kernel import has_kernel
 from tpkd.records import Record
 from tpkd.training.checkpoint import Checkpoints
 
@@ -188,10 +189,26 @@ def environment(device: torch.device, processes: int) -> Environment:
             libraries[name] = version(name)
         except PackageNotFoundError:
             continue
+    libraries["tpkd kernel"] = "yes" if has_kernel() else "no"  # with it, sums are taken in another order
     described = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     return Environment(
         platform.python_version(), platform.platform(), described, processes, torch.get_num_threads(), libraries
     )
+
+
+def changes_since(directory: Path, now: Environment) -> list[str]:
+    """What is another than where the run of a directory was started last, if it ever was."""
+    path = directory / ENVIRONMENT_NAME
+    if not path.exists():
+        return []
+    with reading(path):
+        then = Environment.from_json(path.read_text(encoding="utf-8"))
+    old, new = (dict(flat_items("", found.to_dict())) for found in (then, now))
+    return [
+        f"{key} {old.get(key, 'nothing')} -> {new.get(key, 'nothing')}"
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key)
+    ]
 
 
 def write_text(path: Path, text: str) -> None:

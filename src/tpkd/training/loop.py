@@ -113,9 +113,11 @@ def _train(
 
 
 def _note_start(run: Run, progress: Progress, directory: Path, log: RunLog) -> None:
-    log.note(f"continued from step {progress.step}" if progress.step else "started")
     if run.accelerator.is_main_process:
         found = run_directory.environment(run.accelerator.device, run.accelerator.num_processes)
+        changes = run_directory.changes_since(directory, found) if progress.step else []
+        elsewhere = f"; the last bits may differ from here on: {', '.join(changes)}" if changes else ""
+        log.note(f"continued from step {progress.step}{elsewhere}" if progress.step else "started")
         run_directory.write_text(directory / run_directory.ENVIRONMENT_NAME, found.to_json())
 
 
