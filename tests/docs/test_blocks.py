@@ -41,7 +41,7 @@ def test_commands_of_other_files_could_run(file, monkeypatch):
 def test_commands_named_in_sentences_exist(page):
     for words in re.findall(r"`(tpkd [^`]+)`", page.read_text()):
         known = [name for name in COMMANDS if f"{words} ".startswith(f"{name} ") or name.startswith(f"{words} ")]
-        assert known, f"{page.name} speaks of `{words}`"
+        assert known or words == "tpkd --version", f"{page.name} speaks of `{words}`"
 
 
 @pytest.mark.parametrize("name", COMMANDS)

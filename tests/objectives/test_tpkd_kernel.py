@@ -9,13 +9,14 @@ import torch
 from benchmarks.losses import plain_kd
 from benchmarks.memory import peak_bytes
 from torch import Tensor
+from torch._dynamo.utils import counters
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import all_kinds, make_pairs
 from tolerances import EXACT
 from tpkd.objectives import tpkd_kernel
-from tpkd.objectives.tpkd import tpkd_loss
+from tpkd.objectives.tpkd import TPKDLoss, tpkd_loss
 
 pytestmark = pytest.mark.skipif(
     tpkd_kernel._kernel is None and shutil.which("cc") is None, reason="there is no C compiler to build the kernel"
@@ -201,7 +202,44 @@ def test_a_compiled_graph_refuses_what_is_no_class(calls, label):
 def test_the_operator_keeps_the_rules_of_operators(dtype):
     student, teacher, labels = make_pairs("random", 6, 10, seed=1, dtype=dtype)
     for valid in (None, labels != 3):
-        torch.library.opcheck(torch.ops.tpkd.losses_and_directions.default, (student, teacher, labels, valid, 0.5, 1.0))
+        for wanted in (True, False):
+            given = (student, teacher, labels, valid, 0.5, 1.0, wanted)
+            torch.library.opcheck(torch.ops.tpkd.losses_and_directions.default, given)
+
+
+def test_a_compiled_graph_takes_batches_of_any_size(calls):
+    torch.compiler.reset()
+    counters.clear()
+    compiled = torch.compile(tpkd_loss, backend="aot_eager", fullgraph=True, dynamic=True)
+    for rows in range(40, 53):
+        student, teacher, labels = make_pairs("random", rows, 1000, seed=rows, dtype=torch.float32)
+        compiled(student.requires_grad_(), teacher, labels).backward()
+    assert len(calls) == 13
+    assert counters["stats"]["unique_graphs"] == 1
+
+
+def test_a_compiled_graph_without_a_gradient_makes_none():
+    """An infinite loss is told as such: a direction that nobody wants would make nan of it."""
+    student, teacher, labels = make_pairs("random", 64, 1000, seed=1, dtype=torch.float32)
+    student[3, (labels[3] + 1) % 1000] = -torch.inf
+    torch.compiler.reset()
+    compiled = torch.compile(tpkd_loss, backend="aot_eager", fullgraph=True)
+    with torch.no_grad():
+        assert compiled(student, teacher, labels) == tpkd_loss(student, teacher, labels) == torch.inf
+    graph_inputs = (student, teacher, labels, None, 0.5, 1.0, False)
+    assert torch.ops.tpkd.losses_and_directions(*graph_inputs)[1].numel() == 0
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_what_is_exported_needs_no_tpkd(strict):
+    pairs = make_pairs("random", 64, 1000, seed=1, dtype=torch.float32)
+    batch = torch.export.Dim("batch", min=2, max=512)
+    for reduction in ("mean", "sum", "none"):
+        loss, shapes = TPKDLoss(reduction=reduction), ({0: batch},) * 3
+        program = torch.export.export(loss, tuple(pairs), dynamic_shapes=shapes, strict=strict)
+        assert "tpkd" not in str(program.graph)
+        found = program.module()(*(part[:33] for part in pairs))
+        torch.testing.assert_close(found, tpkd_loss(*(part[:33] for part in pairs), reduction=reduction))
 
 
 def test_a_sum_beyond_all_numbers_is_infinite():
@@ -251,7 +289,7 @@ def test_a_half_precision_teacher_that_is_broken_shows(dtype, value):
     teacher[1, (labels[1] + 1) % 10] = value
     losses, gradient = loss_and_gradient(student, teacher.to(dtype), labels, reduction="none")
     assert losses.isnan().tolist() == [False, True, False]
-    assert gradient.isnan().any(-1).tolist() == [False, True, False]
+    assert gradient.isnan().all(-1).tolist() == gradient.isnan().any(-1).tolist() == [False, True, False]
 
 
 @pytest.mark.parametrize("num_classes", [70, 10_000])  # of a million numbers, some lie half way between two

@@ -133,15 +133,32 @@ def test_a_run_without_a_checkpoint_gives_way_and_is_kept_aside(shared, tmp_path
     for number, seed in enumerate((1, 2), start=1):
         with pytest.raises(InterruptedRunError):
             train(make_config(shared, seed=seed), directory, on_step=interrupt_at(3))
-        (directory / "notes.txt").write_text(f"about seed {seed}")
         own = {name: data for name, data in files_in(directory).items() if not name.startswith((".", "abandoned-"))}
-        assert {"config.yaml", "metrics.jsonl", "notes.txt", "run.log"} <= own.keys()
+        assert {"config.yaml", "metrics.jsonl", "run.log"} <= own.keys()
         left |= {f"abandoned-{number}/{name}": data for name, data in own.items()}
     train(make_config(shared), directory)
     assert left.items() <= files_in(directory).items()
     assert "without a checkpoint, was moved to abandoned-2" in (directory / "run.log").read_text()
     train(make_config(shared), tmp_path / "fresh")
     assert_same_run(directory, tmp_path / "fresh")
+
+
+def test_what_no_run_has_written_stays_where_it_is(shared, tmp_path):
+    """Notes, and other runs that are finished or just being written."""
+    directory = tmp_path / "run"
+    with pytest.raises(InterruptedRunError):
+        train(make_config(shared, seed=1), directory, on_step=interrupt_at(3))
+    train(make_config(shared, seed=2), directory / "seed-2")
+    (directory / "notes.txt").write_text("about seed 1")
+    (directory / "seed-2" / ".result.json.x.partial").write_text("being written")
+    (directory / "snapshots").mkdir()
+    (directory / "snapshots" / ".left.partial").write_text("by a run that was killed")
+    others = {name: data for name, data in files_in(directory).items() if name.startswith(("seed-2/", "notes"))}
+    train(make_config(shared), directory)
+    assert others.items() <= files_in(directory).items()
+    assert not list((directory / "abandoned-1").rglob(".left.partial"))
+    assert {path.name for path in (directory / "abandoned-1").iterdir()} >= {"config.yaml", "metrics.jsonl", "run.log"}
+    assert not (directory / "abandoned-1" / "notes.txt").exists()
 
 
 def test_a_run_without_a_checkpoint_starts_anew_in_its_place(shared, tmp_path):
@@ -166,6 +183,14 @@ def test_a_run_that_continues_elsewhere_says_what_changed(shared, tmp_path, monk
     change = "yes -> no" if had_kernel else "no -> yes"
     told = f"continued from step 4; the last bits may differ from here on: libraries.tpkd kernel {change}\n"
     assert told in (tmp_path / "run" / "run.log").read_text()
+
+
+def test_a_run_continues_without_knowing_where_it_was_before(shared, tmp_path):
+    with pytest.raises(InterruptedRunError):
+        train(make_config(shared, checkpoints={"every": 2}), tmp_path / "run", on_step=interrupt_at(3))
+    (tmp_path / "run" / "environment.json").write_text("{")
+    train(make_config(shared, checkpoints={"every": 2}), tmp_path / "run")
+    assert "continued from step 2; the last bits may differ" in (tmp_path / "run" / "run.log").read_text()
 
 
 def test_resume_leaves_a_run_without_a_checkpoint_where_it_is(shared, tmp_path):

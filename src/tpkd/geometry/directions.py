@@ -107,8 +107,12 @@ def accurate_difference(r: Float[Tensor, "*batch M"], q: Float[Tensor, "*batch M
 
 def check_beta(beta: float) -> None:
     """Refuse a negative or non-finite weight of the conditional direction."""
-    if not 0 <= beta < float("inf"):
-        raise ValueError(f"beta: expected a nonnegative finite weight of the conditional direction, got {beta}")
+    try:
+        fits = 0 <= beta < float("inf")
+    except TypeError:
+        fits = False
+    if not fits:
+        raise ValueError(f"beta: expected a nonnegative finite weight of the conditional direction, got {beta!r}")
 
 
 def label_direction(student: Split, labels: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch K"]:
@@ -204,9 +208,10 @@ def _shared_out(compensation: Tensor, student: Split, teacher: Split) -> Tensor:
     return torch.where(is_there, share, 0.0)
 
 
-def _compensation_direction(z: Tensor, zt: Tensor, y: Tensor) -> Tensor:
-    compensation = directions(z, zt, y).compensation
-    return insert_target(_shared_out(compensation, split(z, y), split(zt, y)), 0 - compensation, y)
+def _compensation_only(z: Tensor, zt: Tensor, y: Tensor, beta: float) -> Tensor:
+    step = directions(z, zt, y)
+    others = _shared_out(step.compensation, split(z, y), split(zt, y))
+    return step.label + beta * insert_target(others, 0 - step.compensation, y)
 
 
 _Direction = Callable[[Tensor, Tensor, Tensor, float], Tensor]
@@ -219,7 +224,7 @@ _NAMED: dict[str, _Direction] = {
     "safe-full-kl": lambda z, zt, y, beta: (
         directions(z, zt, y).label + beta * project_safe_cone(imitation_direction(z, zt, y), y)
     ),
-    "compensation-only": lambda z, zt, y, beta: directions(z, zt, y).label + beta * _compensation_direction(z, zt, y),
+    "compensation-only": _compensation_only,
     "full-kl": lambda z, zt, y, beta: directions(z, zt, y).label + imitation_direction(z, zt, y),
 }
 

@@ -187,6 +187,7 @@ static double row_loss(const struct batch *batch, Py_ssize_t number, float *rest
     float on_label = (float)(residual / sum_s), on_teacher = (float)(batch->beta * batch->weight / sum_s);
     float at_label = (float)((double)on_teacher * zeta - residual);
     char *row = batch->gradient.data + number * batch->gradient.row_bytes;
+    if (ratio != ratio) at_label = NAN;
     /* max(u, zeta) in this order lets a nan through. */
     if (batch->gradient.dtype == FLOAT32) {
         float *v = (float *)row;

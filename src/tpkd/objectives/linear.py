@@ -70,7 +70,7 @@ def linear_tpkd_loss(
     total = values.sum()
     if any(wanted):
         total = inject_gradients(inputs, gradients, total)
-    return total if reduction == "sum" else total / denominator(len(y), valid, num_items)
+    return total if reduction == "sum" else total / denominator(y.shape[0], valid, num_items)
 
 
 def _check_shapes(features: Tensor, head_weight: Tensor, teacher_logits: Tensor, bias: Tensor | None) -> None:

@@ -1,7 +1,9 @@
 """Shapes, masks and reductions of every loss, once: what `F.cross_entropy` takes comes in, rows go on."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -67,7 +69,7 @@ def check_class_axis(
     class_axis = 0 if getattr(student_logits, "ndim", 1) == 1 else 1
     check_logits("student_logits", student_logits, class_axis=class_axis, min_classes=min_classes)
     for name, logits in others.items():
-        check_logits(name, logits, min_classes=1)
+        check_logits(name, logits, class_axis=min(class_axis, getattr(logits, "ndim", 1) - 1), min_classes=1)
         check_same_shape(student_logits, logits, name)
     return class_axis
 
@@ -117,7 +119,7 @@ def reduce_rows(
     total = losses.sum()
     if reduction == "sum":
         return total
-    return total / denominator(len(losses), rows.valid, num_items)
+    return total / denominator(losses.shape[0], rows.valid, num_items)
 
 
 def denominator(num_rows: int, valid: Bool[Tensor, "rows"] | None, num_items: int | Tensor | None) -> int | Tensor:
@@ -141,12 +143,14 @@ def check_reduction(reduction: str, num_items: int | Tensor | None) -> None:
         return
     if reduction != "mean":
         raise ValueError(f"num_items: expected None with reduction={reduction!r}; it is the denominator of 'mean' only")
+    if not isinstance(num_items, Real | Tensor):
+        raise ValueError(f"num_items: expected a count of valid positions, got {type(num_items).__name__}")
     if isinstance(num_items, Tensor):
         if num_items.numel() != 1:
             raise ValueError(f"num_items: expected one count, got a tensor of shape {tuple(num_items.shape)}")
         if not can_read_values(num_items):
             return
-    if num_items < 0 or num_items != int(num_items):
+    if not (0 <= num_items < math.inf and num_items == int(num_items)):
         raise ValueError(f"num_items: expected a count of valid positions, got {num_items}")
 
 

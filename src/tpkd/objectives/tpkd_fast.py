@@ -77,7 +77,7 @@ def fast_tpkd_loss(
     shape = student_logits.shape
     z, zt = _logit_rows(student_logits, class_axis), _logit_rows(teacher_logits.detach(), class_axis)
     y, valid = flat_labels(labels, shape[:class_axis] + shape[class_axis + 1 :], shape[class_axis], ignore_index)
-    count = denominator(len(z), valid, num_items) if reduction == "mean" else 1
+    count = denominator(z.shape[0], valid, num_items) if reduction == "mean" else 1
     # A known weight of all rows goes straight into the gradient. Not in float16, which would lose small entries that a
     # loss scale saves: there, as with a weight for each row, the backward pass multiplies.
     is_weighted = isinstance(count, int) and reduction != "none" and z.dtype != torch.float16

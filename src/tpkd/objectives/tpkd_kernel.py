@@ -41,6 +41,8 @@ def kernel_takes(student: Float[Tensor, "..."], teacher: Float[Tensor, "..."], l
         >>> kernel_takes(torch.zeros(2, 3, dtype=torch.float64), torch.zeros(2, 3), torch.tensor([0, 1]))
         False
     """
+    if torch.compiler.is_exporting():  # what is exported runs where there is no tpkd
+        return False
     if torch.compiler.is_compiling() and student.numel() <= _FUSED_NUMEL:
         return False
     return (
@@ -78,8 +80,8 @@ def kernel_values_and_direction(
         tensor([0.2023])
     """
     if torch.compiler.is_compiling():
-        losses, direction = torch.ops.tpkd.losses_and_directions(student, teacher, labels, valid, beta, weight)
-        return losses, direction, losses.sum() * weight
+        losses, direction = torch.ops.tpkd.losses_and_directions(student, teacher, labels, valid, beta, weight, wanted)
+        return losses, direction if wanted else None, losses.sum() * weight
     assert _kernel is not None
     num_rows, num_classes = student.shape
     z, zt, y = _unit_stride(student), _unit_stride(teacher), labels.contiguous()
@@ -120,24 +122,27 @@ def _handed_over(logits: Tensor) -> tuple[int, int, int]:
 
 
 def _operator(
-    student: Tensor, teacher: Tensor, labels: Tensor, valid: Tensor | None, beta: float, weight: float
+    student: Tensor, teacher: Tensor, labels: Tensor, valid: Tensor | None, beta: float, weight: float, wanted: bool
 ) -> tuple[Tensor, Tensor]:
-    """The kernel as one operator, which a compiled graph calls without looking inside."""
-    losses, direction, _ = kernel_values_and_direction(student, teacher, labels, valid, beta, weight, True, False)
-    assert direction is not None
-    return losses, direction
+    """The kernel as one operator, which a compiled graph calls without looking inside. No direction is empty."""
+    losses, direction, _ = kernel_values_and_direction(student, teacher, labels, valid, beta, weight, wanted, False)
+    return losses, student.new_empty(0) if direction is None else direction
 
 
-def _shapes(student: Tensor, *_: object) -> tuple[Tensor, Tensor]:
-    direction = torch.empty_like(student, memory_format=torch.contiguous_format)
-    return student.new_empty(len(student), dtype=torch.float32), direction
+def _shapes(
+    student: Tensor, teacher: Tensor, labels: Tensor, valid: Tensor | None, beta: float, weight: float, wanted: bool
+) -> tuple[Tensor, Tensor]:
+    # Not len(), which would bind the graph to one batch size.
+    losses = student.new_empty(student.shape[0], dtype=torch.float32)
+    return losses, student.new_empty(student.shape if wanted else 0)
 
 
 if not hasattr(torch.ops.tpkd, "losses_and_directions"):  # operators outlive a module that is loaded again
     # Not custom_op, which checks every call for what ours does not do, and takes as long for it as for a small batch.
     torch.library.define(
         "tpkd::losses_and_directions",
-        "(Tensor student, Tensor teacher, Tensor labels, Tensor? valid, float beta, float weight) -> (Tensor, Tensor)",
+        "(Tensor student, Tensor teacher, Tensor labels, Tensor? valid, float beta, float weight, bool wanted)"
+        " -> (Tensor, Tensor)",
     )
     torch.library.impl("tpkd::losses_and_directions", "CPU", _operator)
     torch.library.register_fake("tpkd::losses_and_directions", _shapes)

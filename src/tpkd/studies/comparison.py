@@ -17,8 +17,7 @@ from tpkd.studies.grid import STUDENTS_NAME, Grid, GridCell, changed_cells, plan
 from tpkd.studies.grid_start import LABELS_NAME, TEACHER_NAME, OnStage, prepare
 from tpkd.studies.workers import JobEvent, OnProgress, run_jobs
 from tpkd.training import read_result, train
-from tpkd.training.directory import write_text
-from tpkd.training.loop import TEST_LOGITS_NAME
+from tpkd.training.directory import TEST_LOGITS_NAME, write_text
 from tpkd.training.run import check_names
 
 RECORD_NAME = "comparison.json"

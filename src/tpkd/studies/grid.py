@@ -10,7 +10,7 @@ from tpkd.config import ConfigError, RunConfig, load_config
 from tpkd.files import InputError, did_you_mean
 from tpkd.objectives import names
 from tpkd.training import read_result
-from tpkd.training.directory import CONFIG_NAME, check_bound, has_progress
+from tpkd.training.directory import CONFIG_NAME, PROBE_NAME, check_bound, has_progress
 
 DEFAULT_SEEDS = (42, 43, 44)
 STUDENTS_NAME = "students"
@@ -95,7 +95,7 @@ def plan_grid(
     directory = grid_directory(plain.output)
     shared = list(overrides)
     if plain.student.head == "probe" and plain.student.probe_file is None:
-        shared.append(f"student.probe_file={directory / 'probe.safetensors'}")  # fitted once for all cells
+        shared.append(f"student.probe_file={directory / PROBE_NAME}")  # fitted once for all cells
     objectives = tuple(name for name in names() if name in chosen or name in known[0])
     all_seeds = tuple(sorted({*asked_seeds, *known[1]}))
     possible = (

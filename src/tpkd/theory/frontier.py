@@ -51,15 +51,22 @@ def frontier(
     complete = cost.unsqueeze(-1) <= B
     # Beyond the cost nothing changes, and an infinite budget has no e^B.
     B = B.minimum(cost.unsqueeze(-1))
-    log_multiplier = _log_multiplier(pair, B)
-    growth = B.minimum(pair.log_ratio - log_multiplier)
+    log_multiplier, free_growth = _log_multiplier(pair, B)
+    # Where all that is free is what the teacher rules out, it shares the rest as the student has it.
+    is_ruled_out = (pair.log_ratio == -torch.inf) & (log_multiplier == -torch.inf)
+    growth = B.minimum(torch.where(is_ruled_out, free_growth, pair.log_ratio - log_multiplier))
     log_x = torch.where(complete, pair.teacher.log_conditional, pair.student.log_conditional + growth)
     value = kl_divergence(pair.teacher.log_conditional, log_x)
     return FrontierPoint(log_x, torch.where(complete.squeeze(-1), 0.0, value))
 
 
-def _log_multiplier(pair: Pair, B: Float[Tensor, "*grid 1"]) -> Float[Tensor, "*grid 1"]:
-    """log lambda: the caps are the first classes by falling c_j = log(q_j / r_j), and lambda normalises the rest."""
+def _log_multiplier(
+    pair: Pair, B: Float[Tensor, "*grid 1"]
+) -> tuple[Float[Tensor, "*grid 1"], Float[Tensor, "*grid 1"]]:
+    """log lambda: the caps are the first classes by falling c_j = log(q_j / r_j), and lambda normalises the rest.
+
+    Returned with how much the mass of the rest grows, as a logarithm.
+    """
     c, order = pair.log_ratio.sort(-1, descending=True)
     log_r, log_q = pair.student.log_conditional.gather(-1, order), pair.teacher.log_conditional.gather(-1, order)
     log_r_upto, log_r_from, log_q_from = log_r.logcumsumexp(-1), _log_sum_from(log_r), _log_sum_from(log_q)
@@ -69,10 +76,11 @@ def _log_multiplier(pair: Pair, B: Float[Tensor, "*grid 1"]) -> Float[Tensor, "*
     last = (capped - 1).clamp(min=0)
     log_r_capped = torch.where(capped > 0, _take(log_r_upto, last), -torch.inf)
     log_r_free = _take(log_r_from, capped)
-    log_left = log_r_free + (-(B + log_gain + log_r_capped - log_r_free).clamp(max=0).expm1()).log()
+    free_growth = (-(B + log_gain + log_r_capped - log_r_free).clamp(max=0).expm1()).log()
+    log_left = log_r_free + free_growth
     # Rounding may not carry lambda past the caps that were found: it stays between their neighbours.
     upper = torch.where(capped > 0, _take(c, last) - B, torch.inf)
-    return (_take(log_q_from, capped) - log_left).clamp(min=_take(c, capped) - B, max=upper)
+    return (_take(log_q_from, capped) - log_left).clamp(min=_take(c, capped) - B, max=upper), free_growth
 
 
 def _count_capped(
@@ -87,6 +95,7 @@ def _count_capped(
     log_mass = torch.logaddexp(log_r_upto[..., :-1], log_q_from[..., 1:] - ahead)
     # e^c_k (1 - A_k) grows from k + 1 to k by (e^c_k - e^c_{k+1}) times the r-mass after k.
     steps = log_r_from[..., 1:] + ahead + (-c.diff(dim=-1).expm1()).log()
+    steps = torch.where(ahead == -torch.inf, -torch.inf, steps)  # classes that the teacher rules out do not differ
     log_excess = _log_sum_from(steps) - ahead
     return torch.where(math.log(2) < B, log_mass < -B, log_excess > log_gain).sum(-1, keepdim=True)
 

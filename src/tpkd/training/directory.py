@@ -1,5 +1,6 @@
 """The directory of a run: held by one process, bound to one configuration, finished once it has a result."""
 
+import itertools
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,11 +17,21 @@ from tpkd.files import InputError, publish_bytes, reading
 from tpkd.objectives.tpkd_kernel import has_kernel
 from tpkd.records import Record
 from tpkd.training.checkpoint import Checkpoints
+from tpkd.training.log import BOARD_NAME, LOG_NAME, METRICS_NAME
 
 CONFIG_NAME = "config.yaml"
 ENVIRONMENT_NAME = "environment.json"
 RESULT_NAME = "result.json"
 CHECKPOINTS_NAME = "checkpoints"
+SNAPSHOTS_NAME = "snapshots"
+STUDENT_NAME = "student.safetensors"
+TEST_LOGITS_NAME = "test-logits.safetensors"
+PROBE_NAME = "probe.safetensors"
+RUN_NAMES = (
+    *(CONFIG_NAME, ENVIRONMENT_NAME, METRICS_NAME, LOG_NAME, BOARD_NAME, PROBE_NAME, CHECKPOINTS_NAME, SNAPSHOTS_NAME),
+    *(STUDENT_NAME, TEST_LOGITS_NAME, RESULT_NAME),
+)
+"""All that a run writes; what else is in its directory is somebody else's."""
 ABANDONED_NAME = "abandoned"
 """Where runs are put, counted from 1, that ended before there was anything to continue from."""
 FREE_KEYS = ("output", "workers", "checkpoints", "tensorboard", "methods", "study")
@@ -72,7 +83,9 @@ def held(directory: Path, *, main: bool) -> Iterator[None]:
         return
     with locked(directory, "run"):
         # Of a run that was killed while it published a file; only its holder knows that nobody is writing.
-        for partial in directory.rglob(".*.partial"):
+        # Other runs may have their directories in this one, and be writing there.
+        kept = [(directory / name).rglob(".*.partial") for name in (CHECKPOINTS_NAME, SNAPSHOTS_NAME)]
+        for partial in itertools.chain(directory.glob(".*.partial"), *kept):
             if partial.is_file():
                 partial.unlink()
         yield
@@ -92,7 +105,7 @@ def bind(directory: Path, config: RunConfig) -> Path | None:
     """Tie a directory to a configuration, or refuse one that is tied to another.
 
     A run that ended before its first checkpoint gives way to one of another configuration. What it has left, unless
-    that is its configuration alone, is moved to `abandoned-N/` and nothing of it is lost.
+    that is its configuration alone, is moved to `abandoned-N/`; nothing of it is lost, and nothing else is touched.
 
     Returns:
         Where an abandoned run was moved, None where there was none.
@@ -106,7 +119,7 @@ def bind(directory: Path, config: RunConfig) -> Path | None:
             return None
         if has_progress(directory):
             check_bound(directory, config)
-        if any(entry.name != CONFIG_NAME for entry in _contents(directory)):
+        if any(entry.name != CONFIG_NAME for entry in _written(directory)):
             aside = _put_aside(directory)
     elif left := _contents(directory):
         raise InputError(f"{directory}: expected an empty directory or a run, found {left[0].name}")
@@ -115,20 +128,23 @@ def bind(directory: Path, config: RunConfig) -> Path | None:
 
 
 def _contents(directory: Path) -> list[Path]:
-    """What belongs to the run of a directory: neither its lock nor those abandoned before it."""
+    """What is in a directory, but for its lock and runs that were abandoned."""
     entries = sorted(directory.iterdir())
     return [path for path in entries if path.name != LOCK_NAME and not path.name.startswith(f"{ABANDONED_NAME}-")]
+
+
+def _written(directory: Path) -> list[Path]:
+    return [path for name in RUN_NAMES if (path := directory / name).exists()]
 
 
 def _put_aside(directory: Path) -> Path:
     number = 1
     while (aside := directory / f"{ABANDONED_NAME}-{number}").exists():
         number += 1
-    left = _contents(directory)
     try:
         aside.mkdir()
         # Its configuration last: killed in between, the directory is still that of an abandoned run.
-        for path in sorted(left, key=lambda path: path.name == CONFIG_NAME):
+        for path in sorted(_written(directory), key=lambda path: path.name == CONFIG_NAME):
             path.rename(aside / path.name)
     except OSError as error:
         raise InputError(f"{aside}: cannot be written: {error.strerror or error}") from error
@@ -197,12 +213,15 @@ def environment(device: torch.device, processes: int) -> Environment:
 
 
 def changes_since(directory: Path, now: Environment) -> list[str]:
-    """What is another than where the run of a directory was started last, if it ever was."""
+    """What is another than where the run of a directory was started last, as far as that is known."""
     path = directory / ENVIRONMENT_NAME
     if not path.exists():
         return []
-    with reading(path):
-        then = Environment.from_json(path.read_text(encoding="utf-8"))
+    try:
+        with reading(path):
+            then = Environment.from_json(path.read_text(encoding="utf-8"))
+    except InputError:  # it is written anew in a moment, and no number depends on it
+        return [f"{ENVIRONMENT_NAME} could not be read"]
     old, new = (dict(flat_items("", found.to_dict())) for found in (then, now))
     return [
         f"{key} {old.get(key, 'nothing')} -> {new.get(key, 'nothing')}"

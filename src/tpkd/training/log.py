@@ -14,6 +14,7 @@ from tpkd.files import InputError, extra
 
 METRICS_NAME = "metrics.jsonl"
 LOG_NAME = "run.log"
+BOARD_NAME = "tensorboard"
 
 
 class Averages:
@@ -72,7 +73,7 @@ class RunLog:
         if tensorboard:
             with extra("train"):
                 from torch.utils.tensorboard import SummaryWriter
-            self._board = SummaryWriter(str(directory / "tensorboard"), purge_step=step + 1)
+            self._board = SummaryWriter(str(directory / BOARD_NAME), purge_step=step + 1)
 
     def __enter__(self) -> Self:
         """The log itself."""
@@ -86,7 +87,8 @@ class RunLog:
             self.note(f"stopped: {error or type(error).__name__}")
         if self._writes:
             self._file.close()
-        if self._board is not None:
+        # After an interrupt its thread may have missed the call to end, and closing would wait for minutes.
+        if self._board is not None and kind is not KeyboardInterrupt:
             self._board.close()
 
     def write(self, kind: str, step: int, values: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from tpkd.models import weights_fingerprint
 from tpkd.training import directory as run_directory
 from tpkd.training import materials
 from tpkd.training.checkpoint import Checkpoints
-from tpkd.training.directory import RunResult, read_result
+from tpkd.training.directory import SNAPSHOTS_NAME, STUDENT_NAME, TEST_LOGITS_NAME, RunResult, read_result
 from tpkd.training.evaluation import Evaluation, evaluate
 from tpkd.training.log import RunLog
 from tpkd.training.optimizer import set_rate
@@ -21,10 +21,6 @@ from tpkd.training.run import Run, assemble, check_names, start_accelerator
 from tpkd.training.schedule import rate_factor
 from tpkd.training.state import Progress, capture, restore
 from tpkd.training.step import StepOutcome, take_step
-
-STUDENT_NAME = "student.safetensors"
-TEST_LOGITS_NAME = "test-logits.safetensors"
-SNAPSHOTS_NAME = "snapshots"
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from tpkd.models import (
     load_weights,
     weights_fingerprint,
 )
+from tpkd.training.directory import PROBE_NAME
 
 _LIMIT_SEED = 0
 
@@ -171,7 +172,7 @@ def _probe(
 def _probe_path(student: StudentConfig, directory: Path | None) -> Path | None:
     if student.probe_file is not None:
         return Path(expand_data(student.probe_file))
-    return None if directory is None else directory / "probe.safetensors"
+    return None if directory is None else directory / PROBE_NAME
 
 
 def save_weights(module: nn.Module, path: Path) -> None:
