@@ -99,6 +99,27 @@ def test_what_an_ignored_row_holds_reaches_no_gradient(reduction):
     assert torch.equal(gradients[0][3], torch.zeros(7, dtype=torch.float64))
 
 
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("features_dtype", [None, torch.float32])
+def test_backward_outside_of_the_autocast_of_the_loss(reduction, dtype, features_dtype):
+    features, weight, bias, teacher, labels = head((24,), 7, 33, torch.float32)
+    gradients = []
+    for is_dense in (True, False):
+        leaves = [x.clone().requires_grad_() for x in (features, weight, bias)]
+        with torch.autocast("cpu", dtype):
+            rows = leaves[0].to(features_dtype or dtype)
+            if is_dense:
+                loss = tpkd_loss(linear(rows, *leaves[1:]), teacher, labels, reduction=reduction)
+            else:
+                loss = linear_tpkd_loss(rows, leaves[1], teacher, labels, bias=leaves[2], reduction=reduction)
+        loss.mean().backward()
+        gradients.append([x.grad for x in leaves])
+    for dense, chunked in zip(*gradients, strict=True):
+        assert dense.dtype == chunked.dtype == torch.float32
+        torch.testing.assert_close(chunked, dense, rtol=0, atol=2 * TOLERANCE[dtype] * float(dense.abs().max()))
+
+
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_rows_with_weights(dtype):

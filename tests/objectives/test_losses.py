@@ -1,6 +1,7 @@
 """What all loss functions share: shapes, masks, reductions, and what they refuse."""
 
 import inspect
+import math
 
 import pytest
 import torch
@@ -235,7 +236,7 @@ def test_a_bad_count_is_refused(name):
             LOSSES[name](*example(4, 5), reduction=reduction, num_items=4)
     with pytest.raises(ValueError, match=r"num_items: expected a count of valid positions, got -1"):
         LOSSES[name](*example(4, 5), num_items=-1)
-    for wrong in (2.5, torch.tensor(-1)):
+    for wrong in (2.5, torch.tensor(-1), math.inf, math.nan, "3"):
         with pytest.raises(ValueError, match=r"num_items: expected a count of valid positions"):
             LOSSES[name](*example(4, 5), num_items=wrong)
     assert LOSSES[name](*example(4, 5), num_items=torch.tensor([4])).shape == ()
@@ -243,7 +244,18 @@ def test_a_bad_count_is_refused(name):
         LOSSES[name](*example(4, 5), num_items=torch.tensor([4, 4]))
 
 
-@pytest.mark.parametrize("beta", [-0.1, float("nan"), float("inf")])
+@each_loss
+def test_no_positions_are_no_loss(name):
+    for positions in ((0,), (2, 0)):
+        shape = (*positions[:1], 5, *positions[1:])
+        student = torch.zeros(shape, requires_grad=True)
+        loss = LOSSES[name](student, torch.zeros(shape), torch.zeros(positions, dtype=torch.long))
+        loss.backward()
+        assert loss == 0
+        assert student.grad.shape == shape
+
+
+@pytest.mark.parametrize("beta", [-0.1, float("nan"), float("inf"), "3", None])
 @pytest.mark.parametrize("name", ["tpkd", "tpkd-no-ce", "safe-full-kl", "tpkd-no-projection", "compensation-only"])
 def test_a_bad_beta_is_refused(name, beta):
     with pytest.raises(ValueError, match="beta: expected a nonnegative finite weight"):

@@ -210,6 +210,22 @@ def test_grid_stands_in_front():
         torch.testing.assert_close(whole.log_conditional[k], row.log_conditional)
 
 
+@pytest.mark.parametrize("ruled_out", [(2,), (2, 4), (1, 2, 3)])
+def test_classes_that_the_teacher_alone_rules_out_share_what_is_left(ruled_out):
+    student, teacher, labels = make_pairs("random", 40, 6, seed=3)
+    labels.zero_()
+    teacher[:, list(ruled_out)] = -torch.inf
+    budgets = torch.tensor([0.0, 0.05, 0.3, 0.9, 2.0, 9.0], dtype=torch.float64).unsqueeze(-1)
+    point = frontier(student, teacher, labels, budgets)
+    torch.testing.assert_close(point.log_conditional.logsumexp(-1), torch.zeros_like(point.value), rtol=0, atol=1e-12)
+    assert is_budget_feasible(point.log_conditional, student, labels, budgets).all()
+    torch.testing.assert_close(
+        kl_divergence(split(teacher, labels).log_conditional, point.log_conditional), point.value
+    )
+    limit = frontier(student, teacher.clamp(min=-500), labels, budgets)
+    torch.testing.assert_close(point.value, limit.value, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("budget", [-1e-3, float("nan")])
 def test_frontier_refuses_a_negative_budget(budget):
     with pytest.raises(ValueError, match="budget: expected numbers from 0 to inf"):

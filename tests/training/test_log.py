@@ -110,3 +110,14 @@ def test_averages_leave_out_what_is_not_finite():
     assert averages.means() == {"norm": 2.0}
     averages.reset()
     assert averages.means() == {}
+
+
+@pytest.mark.parametrize(("error", "closed"), [(KeyboardInterrupt, False), (ValueError, True)])
+def test_an_interrupt_does_not_wait_for_tensorboard(tmp_path, monkeypatch, error, closed):
+    """Its thread may be past hearing that it should end."""
+    calls = []
+    log = open_log(tmp_path, tensorboard=True)
+    monkeypatch.setattr(log._board, "close", lambda: calls.append("close"))
+    with pytest.raises(error), log:
+        raise error
+    assert bool(calls) == closed

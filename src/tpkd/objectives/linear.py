@@ -164,6 +164,9 @@ class _Recompute(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(teacher, labels, valid, features, head_weight, bias)
         ctx.beta, ctx.wanted = beta, wanted
+        # People call backward outside of the autocast that the loss was called in.
+        device = features.device.type
+        ctx.autocast = (device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
         nothing = (False, False, False)
         return _accumulate((features, head_weight, bias), teacher, labels, valid, beta, nothing)[0]
 
@@ -171,5 +174,6 @@ class _Recompute(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         refuse_second_derivative()
         teacher, labels, valid, *inputs = ctx.saved_tensors
-        gradients = _accumulate(tuple(inputs), teacher, labels, valid, ctx.beta, ctx.wanted, grad_outputs[0])[1]
+        with torch.autocast(*ctx.autocast):
+            gradients = _accumulate(tuple(inputs), teacher, labels, valid, ctx.beta, ctx.wanted, grad_outputs[0])[1]
         return None, None, None, None, None, *gradients
