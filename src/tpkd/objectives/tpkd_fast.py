@@ -27,6 +27,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from tpkd.geometry.cone import safe_threshold
 from tpkd.geometry.inputs import can_read_values, computation_dtype
 from tpkd.objectives.injection import inject_direction
 from tpkd.objectives.reduction import check_class_axis, check_reduction, denominator, flat_labels, rowwise_loss
@@ -142,7 +143,7 @@ def _by_blocks(
     # Two rows of scratch memory, and one more for what is made of them: log-ratios, active classes, or sorted ones.
     row_bytes = dtype.itemsize * (3.05 * num_classes + _ROW_NUMBERS)
     if _are_few(student):
-        row_bytes += 8 * num_classes  # places of sorted classes
+        row_bytes += dtype.itemsize * 2 * num_classes  # their places while they are sorted, then their sums
     rows = max(1, int(_SCRATCH_BYTES / row_bytes))
     rows = -(-num_rows // max(1, -(-num_rows // rows)))  # blocks of one size
     with torch.no_grad():
@@ -213,10 +214,12 @@ def threshold(u: Float[Tensor, "rows K"]) -> Float[Tensor, "rows 1"]:
         >>> threshold(torch.tensor([[-0.6, -0.1, 0.7]]))
         tensor([[-0.3000]])
     """
+    zero = u.new_zeros(len(u))
     if _are_few(u):
-        return _threshold_by_sort(u)
+        return safe_threshold(zero, u).unsqueeze(-1)
     may_look, height = can_read_values(u), u.shape[-1] // _LANES
-    upper = _threshold_by_sort(u[:, : height * _LANES].view(len(u), height, _LANES).amin(1))
+    lanes = u[:, : height * _LANES].view(len(u), height, _LANES)
+    upper = safe_threshold(zero, lanes.amin(1)).unsqueeze(-1)
     active = torch.empty_like(u)
     for _ in itertools.count() if may_look else range(_BLIND_STEPS):
         torch.lt(u, upper, out=active)
@@ -230,9 +233,3 @@ def threshold(u: Float[Tensor, "rows K"]) -> Float[Tensor, "rows 1"]:
 
 def _are_few(rows: Tensor) -> bool:
     return rows.shape[-1] <= (_FEW if can_read_values(rows) else _FEW_BLIND)
-
-
-def _threshold_by_sort(u: Tensor) -> Tensor:
-    """The least of all bounds: of n classes the n smallest bound best."""
-    slopes = torch.arange(2, u.shape[-1] + 2, dtype=u.dtype, device=u.device)
-    return u.sort(-1).values.cumsum_(-1).div_(slopes).amin(-1, keepdim=True)

@@ -164,9 +164,14 @@ def check_bound(directory: Path, config: RunConfig) -> None:
 
 def _differences(config: RunConfig, saved: RunConfig) -> list[str]:
     """The keys whose values decide a number and are not those of the saved run."""
-    now, then = (dict(flat_items("", part.model_dump(mode="json", exclude=set(FREE_KEYS)))) for part in (config, saved))
-    keys = [key for key in {**then, **now} if now.get(key) != then.get(key)]
-    return [f"{key}: expected {then.get(key)!r}, found {now.get(key)!r}" for key in keys]
+    then, now = (part.model_dump(mode="json", exclude=set(FREE_KEYS)) for part in (saved, config))
+    return [f"{key}: expected {old!r}, found {new!r}" for key, old, new in _changes(then, now)]
+
+
+def _changes(then: dict[str, Any], now: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Dotted keys whose values differ, with both values."""
+    old, new = dict(flat_items("", then)), dict(flat_items("", now))
+    return [(key, old.get(key), new.get(key)) for key in {**old, **new} if old.get(key) != new.get(key)]
 
 
 def flat_items(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -222,12 +227,7 @@ def changes_since(directory: Path, now: Environment) -> list[str]:
             then = Environment.from_json(path.read_text(encoding="utf-8"))
     except InputError:  # it is written anew in a moment, and no number depends on it
         return [f"{ENVIRONMENT_NAME} could not be read"]
-    old, new = (dict(flat_items("", found.to_dict())) for found in (then, now))
-    return [
-        f"{key} {old.get(key, 'nothing')} -> {new.get(key, 'nothing')}"
-        for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key)
-    ]
+    return [f"{key} {old} -> {new}" for key, old, new in _changes(then.to_dict(), now.to_dict())]
 
 
 def write_text(path: Path, text: str) -> None:
