@@ -6,10 +6,10 @@ from importlib.metadata import version
 
 import pytest
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from tpkd.cli.main import app
-from tpkd.objectives import names
-from tpkd.objectives.tpkd_kernel import has_kernel
+from tpkd.objectives import names, tpkd_kernel
 
 
 def run(*arguments):
@@ -23,11 +23,14 @@ def test_methods_lists_every_objective():
     assert [name for name in listed if name] == list(names())
 
 
-def test_version_tells_what_is_installed():
-    result = run("--version")
-    assert result.returncode == 0
-    kernel = "with" if has_kernel() else "without"
-    assert result.stdout.startswith(f"tpkd {version('tpkd')} {kernel} its kernel, torch {version('torch')}, Python 3.")
+def test_version_tells_what_is_installed(monkeypatch):
+    assert run("--version").stdout == CliRunner().invoke(app, ["--version"]).stdout
+    for kernel, told in ((object(), "with"), (None, "without")):
+        monkeypatch.setattr(tpkd_kernel, "_kernel", kernel)
+        result = CliRunner().invoke(app, ["--version"])
+        assert result.exit_code == 0
+        expected = f"tpkd {version('tpkd')} {told} its kernel, torch {version('torch')}, Python 3."
+        assert result.stdout.startswith(expected)
 
 
 def test_demo_leaves_a_foreign_directory_alone(tmp_path):

@@ -22,6 +22,8 @@ def test_there_are_the_promised_ones():
 def test_the_schema_beside_them_is_current():
     saved = json.loads((DIRECTORY / "schema.json").read_text())
     assert saved == json_schema(), "write it anew: python -m tpkd.config > configs/schema.json"
+    bounds = {"minimum": 0, "maximum": 2**32 - 1}  # an editor refuses what a run would
+    assert bounds.items() <= saved["properties"]["seed"].items()
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
