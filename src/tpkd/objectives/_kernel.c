@@ -223,11 +223,11 @@ static void all_rows(const struct batch *batch, int threads) {
     }
 }
 
-/* In a compiled graph nobody has looked at the labels before. */
+/* In a compiled graph nobody has looked at the labels before. Rows that are not valid have label 0. */
 static int check_labels(const struct batch *batch) {
     for (Py_ssize_t number = 0; number < batch->rows; number++) {
         int64_t label = batch->labels[number];
-        if ((batch->valid && !batch->valid[number]) || (label >= 0 && label < batch->classes)) continue;
+        if (label >= 0 && label < batch->classes) continue;
         PyErr_Format(PyExc_ValueError,
                      "labels: expected class indices from 0 to %zd or ignore_index, got %lld at position %zd",
                      batch->classes - 1, (long long)label, number);
