@@ -33,13 +33,15 @@ class _Lines:
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write, self._ended, self._cells = write, 0, 0
+        self._told: set[str] = set()
 
     def plan(self, finished: int, waiting: int) -> None:
         self._cells = waiting
         self._write(f"{finished} cells finished already, {waiting} to run")
 
     def stage(self, name: str, done: int, total: int) -> None:
-        if done == total:
+        if done == total and name not in self._told:  # its last step says so, and then its end
+            self._told.add(name)
             self._write(f"{name}: done")
 
     def cell(self, event: "JobEvent") -> None:
