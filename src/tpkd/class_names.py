@@ -1,0 +1,161 @@
+"""Class names: read from wherever they are recorded, and compared wherever two lists of them meet.
+
+A column of logits has no name of its own. Two networks with the same classes in another order fit together without an
+error, and every number that comes out is finite and wrong. So names travel with weights, caches and results, and
+`check_class_names` is called wherever a teacher, a student and a data set meet.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tpkd.files import InputError
+
+METADATA_KEY = "class_names"
+"""Where a safetensors file keeps the names of its classes: a JSON list."""
+
+
+def check_class_names(
+    found: Sequence[str] | None, expected: Sequence[str] | None, *, found_in: str, expected_in: str, way_out: str = ""
+) -> None:
+    """Refuse other class names, or the same ones in another order, where both sides have names.
+
+    Upper and lower case count as the same. Accepted without a comparison: a side without names, `LABEL_0`,
+    `LABEL_1`, …, which transformers gives to classes without names, and a side that only counts its classes
+    (`0`, `1`, …) beside one that names them. Where both are numbers, they are compared.
+
+    Args:
+        found: the names that are to be checked, in the order of the logits.
+        expected: what they must be.
+        found_in: whose names `found` are, as the message should call it: a file, or a key of the configuration.
+        expected_in: whose names `expected` are.
+        way_out: what the user can do about it, added to the message.
+
+    Raises:
+        InputError: the first class that differs, with both names.
+
+    Example:
+        >>> check_class_names(["Cat", "dog"], ["cat", "dog"], found_in="the teacher", expected_in="the data")
+        >>> check_class_names(["LABEL_0", "LABEL_1"], ["cat", "dog"], found_in="the teacher", expected_in="the data")
+        >>> check_class_names(["dog", "cat"], ["cat", "dog"], found_in="teacher.weights", expected_in="the data")
+        Traceback (most recent call last):
+            ...
+        tpkd.files.InputError: teacher.weights: class 0: expected 'cat' as in the data, found 'dog': the same names in \
+another order
+    """
+    theirs, ours = known_names(found), known_names(expected)
+    if theirs is None or ours is None or _folded(theirs) == _folded(ours):
+        return
+    same_set = len(theirs) == len(ours) and set(_folded(theirs)) == set(_folded(ours))
+    if len(theirs) == len(ours) and not same_set and (_counts(theirs) or _counts(ours)):
+        return
+    place = _first_difference(theirs, ours)
+    if place is None:  # one list is the beginning of the other
+        problem = f"expected {len(ours)} classes as in {expected_in}, found {len(theirs)}"
+    else:
+        problem = f"class {place}: expected {ours[place]!r} as in {expected_in}, found {theirs[place]!r}"
+    order = ": the same names in another order" if same_set else ""
+    raise InputError(f"{found_in}: {problem}{order}{f'; {way_out}' if way_out else ''}")
+
+
+def check_declared_names(declared: Sequence[str], recorded: Sequence[str] | None, *, file: str, network: str) -> None:
+    """Refuse a user's list of a network's classes that contradicts the names recorded with the network.
+
+    The list may name classes differently, because that is what it is for. A name that both have must have the same
+    place.
+
+    Example:
+        >>> check_declared_names(["chat", "dog"], ["cat", "dog"], file="names.txt", network="teacher.weights")
+        >>> check_declared_names(["dog", "cat"], ["cat", "dog"], file="names.txt", network="teacher.weights")
+        Traceback (most recent call last):
+            ...
+        tpkd.files.InputError: names.txt: class 0: found 'dog', which is class 1 of teacher.weights; list the classes \
+in the order of the network's outputs
+    """
+    names = known_names(recorded)
+    if names is None:
+        return
+    if len(declared) != len(names):
+        raise InputError(f"{file}: expected the {len(names)} classes of {network}, found {len(declared)}")
+    places = {name: place for place, name in enumerate(_folded(names))}
+    for place, (name, folded) in enumerate(zip(declared, _folded(declared), strict=True)):
+        if places.get(folded, place) != place:
+            raise InputError(
+                f"{file}: class {place}: found {name!r}, which is class {places[folded]} of {network}; "
+                "list the classes in the order of the network's outputs"
+            )
+
+
+def known_names(names: Sequence[str] | None) -> tuple[str, ...] | None:
+    """The names as a tuple; None where there are none, or only those that transformers makes up.
+
+    Example:
+        >>> known_names(["LABEL_0", "LABEL_1"]) is None, known_names(["cat", "dog"])
+        (True, ('cat', 'dog'))
+    """
+    if not names or all(name == f"LABEL_{place}" for place, name in enumerate(names)):
+        return None
+    return tuple(names)
+
+
+def names_from_id2label(id2label: Mapping[Any, Any] | None) -> tuple[str, ...] | None:
+    """The names of a transformers configuration in the order of its outputs; None where it has none.
+
+    Keys are numbers, or texts of numbers as some scripts write them; a mapping that does not number its classes from
+    0 without a gap says nothing about an order and counts as none.
+
+    Example:
+        >>> names_from_id2label({"1": "dog", "0": "cat"}), names_from_id2label({0: "LABEL_0", 1: "LABEL_1"})
+        (('cat', 'dog'), None)
+    """
+    by_place = {str(place): str(name) for place, name in (id2label or {}).items()}
+    places = [str(place) for place in range(len(by_place))]
+    return known_names([by_place[place] for place in places]) if set(places) == by_place.keys() else None
+
+
+def to_metadata(names: Sequence[str] | None) -> dict[str, str]:
+    """The metadata of a safetensors file that carries these names; empty without names.
+
+    Example:
+        >>> to_metadata(["cat", "dog"])
+        {'class_names': '["cat", "dog"]'}
+    """
+    return {METADATA_KEY: json.dumps(list(names), ensure_ascii=False)} if names else {}
+
+
+def from_metadata(metadata: Mapping[str, str] | None) -> tuple[str, ...] | None:
+    """The names that the metadata of a safetensors file carry; None where they carry none.
+
+    Raises:
+        InputError: the entry is not a list of texts.
+
+    Example:
+        >>> from_metadata(to_metadata(["cat", "dog"])), from_metadata({"format": "pt"})
+        (('cat', 'dog'), None)
+    """
+    text = (metadata or {}).get(METADATA_KEY)
+    if text is None:
+        return None
+    try:
+        names = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"metadata {METADATA_KEY}: expected a JSON list of names, found {text[:60]!r}") from error
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"metadata {METADATA_KEY}: expected a JSON list of names, found {text[:60]!r}")
+    return tuple(names) or None
+
+
+def _counts(names: Sequence[str]) -> bool:
+    """Whether the names are nothing but the numbers of the classes."""
+    return all(name == str(place) for place, name in enumerate(names))
+
+
+def _folded(names: Sequence[str]) -> tuple[str, ...]:
+    """The names as they are compared; as they are where two would become one."""
+    folded = tuple(name.strip().casefold() for name in names)
+    return folded if len(set(folded)) == len(set(names)) else tuple(names)
+
+
+def _first_difference(found: Sequence[str], expected: Sequence[str]) -> int | None:
+    pairs = enumerate(zip(_folded(found), _folded(expected), strict=False))
+    return next((place for place, (theirs, ours) in pairs if theirs != ours), None)
