@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tpkd.files import open_array
+from tpkd.arrays import open_array
 from tpkd.studies.diagnose import diagnose_files
 from tpkd.studies.diagnose_inputs import open_inputs
 

@@ -12,11 +12,12 @@ import tpkd
 
 SOURCE = Path(tpkd.__file__).parent
 
-BASE = {"records", "files", "class_names"}
+BASE = {"records", "files", "arrays", "class_names"}
 BELOW_TRAINING = BASE | {"geometry", "theory", "objectives", "config", "data", "models", "cache"}
 ALLOWED = {
     "records": set(),
     "files": set(),
+    "arrays": {"files"},
     "class_names": {"files"},
     "geometry": BASE,
     "theory": BASE | {"geometry"},

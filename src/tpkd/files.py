@@ -1,25 +1,27 @@
-"""Files in and out: arrays read in blocks of rows, results published by rename, hashes; never a pickle."""
+"""Files in and out: bounded reads of regular files, results published by rename, hashes.
+
+Whatever the outside hands in is opened by `open_regular`: a regular file, reached through links or not. A FIFO would
+block the program and a device would never end.
+"""
 
 import difflib
 import errno
 import hashlib
+import io
 import os
+import stat
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO
 
-import numpy as np
-import torch
-from torch import Tensor
-
-ARRAY_SUFFIXES = (".npy", ".npz", ".safetensors")
-
-_OpenStream = Callable[[], AbstractContextManager[IO[bytes]]]
+MAX_TEXT_BYTES = 64 << 20
+"""What a config, a record or a list of names may have; whoever needs more says so."""
+MAX_LINE_LENGTH = 16 << 20
+"""Characters of one line of a table, so that a file without line ends is refused instead of held in memory."""
 
 
 class InputError(ValueError):
@@ -56,55 +58,6 @@ def extra(name: str) -> Iterator[None]:
         raise InputError(f"{error.name} is not installed: pip install 'tpkd[{name}]'") from error
 
 
-@dataclass(frozen=True)
-class ArrayFile:
-    """One array on disk; its metadata are checked, its rows are not read yet."""
-
-    path: Path
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    _read: Callable[[int], Iterator[Tensor]] = field(repr=False)
-
-    def blocks(self, rows: int) -> Iterator[Tensor]:
-        """The rows in order, at most `rows` at a time, in the dtype of the file.
-
-        Blocks are copied out of plain reads or short-lived maps: a standing map of a large file would count as memory.
-        """
-        if rows < 1:
-            raise ValueError(f"rows: expected at least 1, got {rows}")
-        yield from self._read(rows)
-
-
-def open_array(path: str | Path, *, key: str = "logits") -> ArrayFile:
-    """Open the array of a `.npy`, `.npz` or `.safetensors` file.
-
-    Args:
-        path: the file; its suffix names its format.
-        key: which array to take where the file holds several; a file with a single array needs no name.
-
-    Returns:
-        The array's shape and dtype, and its rows in blocks.
-
-    Raises:
-        InputError: the file is missing, unreadable, damaged, pickled, or holds several arrays and none named `key`.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "logits.npy"
-        >>> np.save(path, np.zeros((5, 3), dtype=np.float32))
-        >>> array = open_array(path)
-        >>> array.shape, [len(block) for block in array.blocks(2)]
-        ((5, 3), [2, 2, 1])
-    """
-    path = Path(path)
-    if path.is_dir() or path.suffix not in ARRAY_SUFFIXES:
-        kind = "a directory" if path.is_dir() else f"the suffix {path.suffix!r}"
-        raise InputError(f"{path}: expected a {', '.join(ARRAY_SUFFIXES)} file, found {kind}")
-    openers = {".npy": _open_npy, ".npz": _open_npz, ".safetensors": _open_safetensors}
-    with reading(path):
-        return openers[path.suffix](path, key)
-
-
 @contextmanager
 def reading(path: str | Path) -> Iterator[None]:
     """Turn whatever a missing or damaged file raises into one line that names it."""
@@ -123,117 +76,100 @@ def reading(path: str | Path) -> Iterator[None]:
         raise InputError(f"{path}: damaged or not what its suffix says: {reason}") from error
 
 
-def _open_npy(path: Path, key: str) -> ArrayFile:
-    return _numpy_array(path, lambda: path.open("rb"), path.stat().st_size, seekable=True)
+def open_regular(path: str | Path) -> io.BufferedReader:
+    """Open a regular file for reading, links followed; anything else is refused by its kind, without waiting for it.
+
+    The check looks at what was opened, so nothing can take its place in between.
+
+    Raises:
+        InputError: there is no such file, it may not be read, or it is a directory, FIFO, socket or device.
+
+    Example:
+        >>> open_regular("/dev/null")
+        Traceback (most recent call last):
+            ...
+        tpkd.files.InputError: /dev/null: expected a regular file, found a device
+    """
+    # A FIFO opened without O_NONBLOCK waits for its writer; for a regular file the flag means nothing.
+    flags = os.O_RDONLY
+    for name in ("O_NONBLOCK", "O_CLOEXEC", "O_NOCTTY", "O_BINARY"):
+        flags |= getattr(os, name, 0)
+    with reading(path):
+        try:
+            descriptor = os.open(path, flags)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # a socket has a name, but opens in another way
+                raise InputError(f"{path}: expected a regular file, found {_kind(os.stat(path).st_mode)}") from error
+            raise
+        except ValueError as error:  # a NUL, or a character that no path has
+            raise InputError(f"{str(path)!r}: expected a path, found {error}") from error
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            os.close(descriptor)
+            raise InputError(f"{path}: expected a regular file, found {_kind(mode)}")
+        return os.fdopen(descriptor, "rb")
 
 
-def _open_npz(path: Path, key: str) -> ArrayFile:
-    with zipfile.ZipFile(path) as archive:
-        names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
-        member = f"{_choose_key(path, names, key)}.npy"
-        size = archive.getinfo(member).file_size
-
-    @contextmanager
-    def open_member() -> Iterator[IO[bytes]]:
-        with zipfile.ZipFile(path) as archive, archive.open(member) as stream:
-            yield stream
-
-    return _numpy_array(path, open_member, size, seekable=False)
+def _kind(mode: int) -> str:
+    kinds = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
+    return kinds.get(stat.S_IFMT(mode), "a device")
 
 
-def _choose_key(path: Path, names: list[str], key: str) -> str:
-    if key in names:
-        return key
-    if len(names) == 1:
-        return names[0]
-    found = ", ".join(sorted(names)) or "none"
-    raise InputError(f"{path}: expected an array named {key!r} or a single array, found {found}")
+def file_size(path: str | Path) -> int:
+    """The size of a regular file, for libraries that open a path themselves; anything else is refused.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "three"
+        >>> _ = path.write_bytes(b"abc")
+        >>> file_size(path)
+        3
+    """
+    with open_regular(path) as file:
+        return os.fstat(file.fileno()).st_size
 
 
-def _numpy_array(path: Path, open_stream: _OpenStream, size: int, *, seekable: bool) -> ArrayFile:
-    with open_stream() as stream:
-        shape, fortran_order, dtype = _numpy_header(path, stream)
-        offset = stream.tell()
-    expected = offset + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    if size != expected:
-        raise InputError(f"{path}: expected {expected} bytes for shape {shape} of {dtype}, found {size}")
-    if fortran_order and len(shape) > 1 and not seekable:
-        raise InputError(f"{path}: expected rows in C order inside a .npz, found Fortran order; use ascontiguousarray")
-    columns = shape[1:] if fortran_order and len(shape) > 1 else None
+def read_bounded(path: str | Path, limit: int = MAX_TEXT_BYTES) -> bytes:
+    """The whole of a regular file, refused where it has more than `limit` bytes, even if it grows while it is read.
 
-    def read(rows: int) -> Iterator[Tensor]:
-        with reading(path), open_stream() as stream:
-            stream.read(offset)
-            for start in range(0, shape[0], rows):
-                count = min(rows, shape[0] - start)
-                if columns is None:
-                    block = _read_numbers(stream, dtype, count * int(np.prod(shape[1:]))).reshape(count, *shape[1:])
-                else:
-                    block = _read_columns(stream, dtype, offset, shape, start, count)
-                yield torch.from_numpy(block)
+    Raises:
+        InputError: the file is missing, not a regular file, or too long.
 
-    return ArrayFile(path, shape, torch.from_numpy(np.empty(0, dtype.newbyteorder("="))).dtype, read)
-
-
-def _numpy_header(path: Path, stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
-    version = np.lib.format.read_magic(stream)
-    read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    if version not in read_header:
-        raise InputError(f"{path}: expected .npy format 1.0 or 2.0, found {version[0]}.{version[1]}")
-    shape, fortran_order, dtype = read_header[version](stream)
-    if dtype.hasobject:
-        raise InputError(f"{path}: expected numbers, found a pickled array; pickles run code and are refused")
-    if dtype.kind not in "fiub" or dtype.itemsize > 8:
-        raise InputError(f"{path}: expected real numbers of at most 64 bits, found dtype {dtype}")
-    if not shape:
-        raise InputError(f"{path}: expected an array with rows, found a single number")
-    return shape, fortran_order, dtype
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "four"
+        >>> _ = path.write_bytes(b"abcd")
+        >>> read_bounded(path, 4)
+        b'abcd'
+        >>> read_bounded(path, 3)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        tpkd.files.InputError: ...: expected at most 3 bytes, found more
+    """
+    with open_regular(path) as file, reading(path):
+        # The size spares reading a file that is too long; a file that grows or hides its size is caught by its bytes.
+        if os.fstat(file.fileno()).st_size > limit or len(data := file.read(limit + 1)) > limit:
+            raise InputError(f"{path}: expected at most {limit} bytes, found more")
+    return data
 
 
-def _read_numbers(stream: IO[bytes], dtype: np.dtype[np.generic], count: int) -> np.ndarray:
-    buffer = bytearray(count * dtype.itemsize)
-    view, filled = memoryview(buffer), 0
-    while filled < len(buffer):
-        got = stream.readinto(view[filled:])  # type: ignore[attr-defined]
-        if not got:
-            raise EOFError(f"expected {len(buffer)} more bytes, found {filled}")
-        filled += got
-    return np.frombuffer(buffer, dtype).astype(dtype.newbyteorder("="), copy=False)
+def read_text(path: str | Path, limit: int = MAX_TEXT_BYTES, *, encoding: str = "utf-8") -> str:
+    """The whole of a text file, read by `read_bounded`.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "name.txt"
+        >>> _ = path.write_bytes(b"caf\\xc3\\xa9")
+        >>> len(read_text(path))
+        4
+    """
+    data = read_bounded(path, limit)
+    with reading(path):
+        return data.decode(encoding)
 
 
-def _read_columns(
-    stream: IO[bytes], dtype: np.dtype[np.generic], offset: int, shape: tuple[int, ...], start: int, count: int
-) -> np.ndarray:
-    width = int(np.prod(shape[1:]))
-    block = np.empty((count, width), dtype.newbyteorder("="))
-    for column in range(width):
-        stream.seek(offset + (column * shape[0] + start) * dtype.itemsize)
-        block[:, column] = _read_numbers(stream, dtype, count)
-    return block.reshape(count, *shape[1:], order="F")
-
-
-def _open_safetensors(path: Path, key: str) -> ArrayFile:
-    from safetensors import safe_open
-
-    with safe_open(path, framework="pt") as archive:
-        name = _choose_key(path, list(archive.keys()), key)
-        shape = tuple(archive.get_slice(name).get_shape())
-        if not shape:
-            raise InputError(f"{path}: expected an array with rows, found a single number")
-        dtype = archive.get_slice(name)[:0].dtype
-
-    def read(rows: int) -> Iterator[Tensor]:
-        for start in range(0, shape[0], rows):
-            # Opened anew for every block, because pages of a map stay resident as long as the map stands.
-            with reading(path), safe_open(path, framework="pt") as archive:
-                block = archive.get_slice(name)[start : start + rows].clone()
-            yield block
-
-    return ArrayFile(path, shape, dtype, read)
-
-
-def read_lines(path: str | Path) -> Iterator[str]:
-    """The lines of a UTF-8 text file without their ends, one at a time.
+def read_lines(path: str | Path, *, keep_ends: bool = False) -> Iterator[str]:
+    """The lines of a UTF-8 text file, one at a time, without their ends unless these are asked for (as `csv` does).
 
     Example:
         >>> import tempfile
@@ -242,9 +178,14 @@ def read_lines(path: str | Path) -> Iterator[str]:
         >>> list(read_lines(path))
         ['cat', 'dog']
     """
-    with reading(path), Path(path).open(encoding="utf-8-sig") as lines:
-        for line in lines:
-            yield line.rstrip("\r\n")
+    newline = "" if keep_ends else None
+    with open_regular(path) as file, io.TextIOWrapper(file, "utf-8-sig", newline=newline) as lines, reading(path):
+        number = 0
+        while line := lines.readline(MAX_LINE_LENGTH + 2):
+            number += 1
+            if len(line.rstrip("\r\n")) > MAX_LINE_LENGTH:
+                raise InputError(f"{path}: line {number}: expected at most {MAX_LINE_LENGTH} characters, found more")
+            yield line if keep_ends else line.rstrip("\r\n")
 
 
 @contextmanager
@@ -315,5 +256,5 @@ def sha256(path: str | Path) -> str:
         >>> sha256(path)[:16]
         'e3b0c44298fc1c14'
     """
-    with Path(path).open("rb") as file:
+    with open_regular(path) as file, reading(path):
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -13,7 +13,7 @@ import numpy as np
 from tpkd.cache.recipe import CacheRecipe
 from tpkd.cache.rows import CacheRows, hash_keys
 from tpkd.cache.shards import shard_name
-from tpkd.files import InputError, publish_bytes, reading, sha256
+from tpkd.files import InputError, file_size, publish_bytes, read_text, reading, sha256
 from tpkd.records import Record
 
 MANIFEST_NAME = "manifest.json"
@@ -101,9 +101,7 @@ def read_manifest(directory: Path) -> Manifest:
     if not path.exists():
         raise InputError(f"{directory}: expected a teacher cache, found no {MANIFEST_NAME}")
     with reading(path):
-        if path.stat().st_size > MAX_MANIFEST_BYTES:
-            raise InputError(f"{path}: expected at most {MAX_MANIFEST_BYTES} bytes, found {path.stat().st_size}")
-        manifest = Manifest.from_json(path.read_text(encoding="utf-8"))
+        manifest = Manifest.from_json(read_text(path, MAX_MANIFEST_BYTES))
     for field, expected, found in _contradictions(manifest):
         raise InputError(f"{path}: {field}: expected {expected}, found {found!r}")
     return manifest
@@ -136,7 +134,7 @@ def damaged_shards(directory: Path, manifest: Manifest) -> dict[int, str]:
         path = directory / entry.file
         try:
             with reading(path):
-                size = path.stat().st_size
+                size = file_size(path)
                 if size != entry.bytes:
                     return f"{path}: expected {entry.bytes} bytes, found {size}"
                 found = sha256(path)

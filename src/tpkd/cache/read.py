@@ -8,11 +8,12 @@ import torch
 from jaxtyping import Float32
 from torch import Tensor
 
+from tpkd.arrays import ArrayFile
 from tpkd.cache.manifest import Manifest, damaged_shards, read_manifest
 from tpkd.cache.recipe import CacheRecipe
 from tpkd.cache.rows import Keys, RowIndex, as_keys, hash_keys
 from tpkd.cache.shards import Shard, open_shard
-from tpkd.files import ArrayFile, InputError
+from tpkd.files import InputError
 
 Ids = Sequence[int] | np.ndarray | Tensor
 

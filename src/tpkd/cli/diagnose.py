@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tpkd.files import ArrayFile, extra
+from tpkd.arrays import ArrayFile
+from tpkd.files import extra
 from tpkd.report.file_names import short_names
 from tpkd.report.terminal import diagnosis_reading, diagnosis_table
 from tpkd.studies.diagnose import check_outputs, diagnose_files, write_text

@@ -7,7 +7,7 @@ import numpy as np
 
 from tpkd.data.dataset import Dataset
 from tpkd.data.pickled_arrays import read_pickled_arrays
-from tpkd.files import InputError, reading
+from tpkd.files import InputError, open_regular, reading
 
 FOLDER = "cifar-100-python"
 ARCHIVE = "cifar100.npz"
@@ -49,7 +49,7 @@ def _entries(path: Path, *keys: str) -> list[Any]:
 
 
 def _from_archive(split: str, path: Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    with reading(path), np.load(path, allow_pickle=False) as archive:
+    with open_regular(path) as file, reading(path), np.load(file, allow_pickle=False) as archive:
         wanted = (f"{split}_images", f"{split}_labels", "class_names")
         missing = [name for name in wanted if name not in archive]
         if missing:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tpkd.data.dataset import Dataset
-from tpkd.files import InputError, reading
+from tpkd.files import InputError, read_text, reading
 
 FILE = "clinc150/data_full.json"
 
@@ -21,7 +21,7 @@ def load_clinc150(split: str, root: Path) -> Dataset:
     """
     path = root / FILE
     with reading(path):
-        published = json.loads(path.read_text(encoding="utf-8"))
+        published = json.loads(read_text(path))
     pool = _pairs(published, "train", path) + _pairs(published, "val", path)
     test = _pairs(published, "test", path)
     class_names = tuple(sorted({intent for _, intent in pool}))

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tpkd.files import InputError, extra, sha256
+from tpkd.files import InputError, extra, open_regular, sha256
 
 Kind: TypeAlias = Literal["vector", "image", "text"]
 RawInputs: TypeAlias = np.ndarray | list[np.ndarray] | list[str]
@@ -35,8 +35,10 @@ class ImageFiles:
             from PIL import Image
         path = self.root / self.paths[position]
         try:
-            with Image.open(path) as image:
+            with open_regular(path) as file, Image.open(file) as image:
                 return np.asarray(image.convert("RGB"))
+        except InputError:
+            raise
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             # Pillow's readers raise all of these for damaged files.
             raise InputError(f"{path}: expected an image, found none that can be decoded: {error}") from error

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tpkd.files import InputError, reading
+from tpkd.files import InputError, read_bounded
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,9 @@ class _DtypeParts:
 class _ArrayParts:
     array: np.ndarray | None = None
 
+
+MAX_BYTES = 1 << 30
+"""CIFAR's largest file has 155 MB."""
 
 _MARK = object()
 _LITERALS = {
@@ -65,8 +68,7 @@ def read_pickled_arrays(path: str | Path) -> Any:
         {'data': array([[1., 0.],
                [0., 1.]]), 'labels': [0, 1]}
     """
-    with reading(path):
-        content = Path(path).read_bytes()
+    content = read_bounded(path, MAX_BYTES)
     try:
         return _Reader().read(content)
     except InputError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from tpkd.data.dataset import Dataset
-from tpkd.files import InputError, read_lines, reading
+from tpkd.files import InputError, read_lines
 
 TEXT, LABEL = "text", "label"
 
@@ -62,16 +62,15 @@ def _read_csv(path: Path) -> list[Row]:
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, object, object]]:
-    with reading(path), path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file, strict=True)
-        try:
-            columns = reader.fieldnames or []
-            if not {TEXT, LABEL} <= set(columns):
-                raise InputError(f"{path}: line 1: expected the columns text and label, found {', '.join(columns)!r}")
-            for entry in reader:
-                yield reader.line_num, entry[TEXT], entry[LABEL]
-        except csv.Error as error:
-            raise InputError(f"{path}: line {reader.reader.line_num}: not CSV: {error}") from error
+    reader = csv.DictReader(read_lines(path, keep_ends=True), strict=True)
+    try:
+        columns = reader.fieldnames or []
+        if not {TEXT, LABEL} <= set(columns):
+            raise InputError(f"{path}: line 1: expected the columns text and label, found {', '.join(columns)!r}")
+        for entry in reader:
+            yield reader.line_num, entry[TEXT], entry[LABEL]
+    except csv.Error as error:
+        raise InputError(f"{path}: line {reader.reader.line_num}: not CSV: {error}") from error
 
 
 def _checked(path: Path, entries: Iterator[tuple[int, object, object]]) -> list[Row]:

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from tpkd.arrays import open_array
 from tpkd.cache.lock import locked
-from tpkd.files import InputError, open_array, publish, reading, sha256
+from tpkd.files import InputError, publish, read_text, reading, sha256
 from tpkd.records.comparison import ComparisonRecord
 from tpkd.studies.comparison_cells import checksum_path, collect
 from tpkd.studies.diagnose import diagnose_files
@@ -93,7 +94,7 @@ def read_comparison(directory: Path) -> ComparisonRecord | None:
     if not path.exists():
         return None
     with reading(path):
-        return ComparisonRecord.from_json(path.read_text(encoding="utf-8"))
+        return ComparisonRecord.from_json(read_text(path))
 
 
 def _put_aside(grid: Grid, cell: GridCell) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tpkd.config import RunConfig
-from tpkd.files import reading
+from tpkd.files import InputError, read_lines, read_text, reading
 from tpkd.objectives import describe
 from tpkd.records import DiagnosisRecord
 from tpkd.records.comparison import (
@@ -105,8 +105,10 @@ def _logits_sha256(directory: Path, name: str) -> str | None:
     path = checksum_path(directory, name)
     if not path.exists():
         return None
-    with reading(path):
-        return path.read_text(encoding="utf-8").split()[0]
+    words = read_text(path, 1 << 16).split()
+    if not words:
+        raise InputError(f"{path}: expected a SHA-256, found an empty file")
+    return words[0]
 
 
 def _relative(path: Path, start: Path) -> str:
@@ -118,7 +120,7 @@ def _metrics(path: Path) -> tuple[tuple[float, ...] | None, CellCurves | None]:
     selection: list[float] = []
     seen: dict[int, list[tuple[float, ...]]] = defaultdict(list)
     with reading(path):
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = [json.loads(line) for line in read_lines(path)]
     for line in lines:
         if line["kind"] == "epoch" and "teacher_selection_rate" in line:
             selection.append(line["teacher_selection_rate"])
@@ -139,7 +141,7 @@ def _final(path: Path) -> FinalState | None:
     if not path.exists():
         return None
     with reading(path):
-        student = DiagnosisRecord.from_json(path.read_text(encoding="utf-8")).students[0]
+        student = DiagnosisRecord.from_json(read_text(path)).students[0]
     return FinalState(
         blocked_examples=student.blocked_examples,
         blocked_share=student.blocked_share,
@@ -167,7 +169,7 @@ def _environments(grid: Grid) -> tuple[EnvironmentGroup, ...]:
         path = cell.directory / ENVIRONMENT_NAME
         if path.exists():
             with reading(path):
-                found = Environment.from_json(path.read_text(encoding="utf-8"))
+                found = Environment.from_json(read_text(path))
             key = json.dumps([found.python, found.platform, found.device, found.libraries], sort_keys=True)
             groups.setdefault(key, (found, []))[1].append(cell.name)
     return tuple(

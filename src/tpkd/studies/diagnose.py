@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tpkd.files import ArrayFile, InputError, publish
+from tpkd.arrays import ArrayFile
+from tpkd.files import InputError, publish
 from tpkd.geometry import retention_bound, split
 from tpkd.records import (
     ClassPair,

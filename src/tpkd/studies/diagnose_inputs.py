@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tpkd.arrays import ARRAY_SUFFIXES, ArrayFile, open_array
 from tpkd.cache import open_cache
-from tpkd.files import ARRAY_SUFFIXES, ArrayFile, InputError, open_array, read_lines, reading
+from tpkd.files import InputError, read_lines, read_text, reading
 
 LARGEST_LOGIT = 1e100
 """Beyond this no difference of logits means anything, and sums of them would overflow."""
@@ -236,7 +237,7 @@ def _read_class_names(path: Path | None, num_classes: int, teacher: Path) -> tup
 
 def _read_json_names(path: Path) -> list[str]:
     with reading(path):
-        names = json.loads(path.read_text(encoding="utf-8-sig"))
+        names = json.loads(read_text(path, encoding="utf-8-sig"))
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise InputError(f"{path}: expected a JSON list of strings, found something else")
     return names

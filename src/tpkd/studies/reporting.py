@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tpkd.config import load_config
-from tpkd.files import InputError, reading
+from tpkd.files import InputError, read_text, reading
 from tpkd.records import (
     BlockingRecord,
     CertificatesRecord,
@@ -84,5 +84,5 @@ def _first(kind: type[AnyRecord], paths: Iterable[Path]) -> AnyRecord | None:
     for path in paths:
         if path.exists():
             with reading(path):
-                return kind.from_json(path.read_text(encoding="utf-8"))
+                return kind.from_json(read_text(path))
     return None

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tpkd.arrays import open_array
 from tpkd.cache import CacheRecipe, CacheRows
 from tpkd.config import ConfigError, RunConfig, StudentConfig, ViewsConfig, expand_data, keyed
 from tpkd.data import (
@@ -24,7 +25,7 @@ from tpkd.data import (
     load_batches,
     load_dataset,
 )
-from tpkd.files import InputError, open_array, publish_bytes, read_lines
+from tpkd.files import InputError, publish_bytes, read_lines
 from tpkd.models import (
     Classifier,
     build_model,
