@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tpkd.geometry.cone import project_safe_cone, safe_threshold
@@ -83,26 +83,51 @@ def conditional_difference(student: Split, teacher: Split) -> Float[Tensor, "*ba
         >>> certain, more_certain = torch.tensor([[0.0, 30.0, 0.0]]), torch.tensor([[0.0, 40.0, 0.0]])
         >>> conditional_difference(split(certain, labels), split(more_certain, labels))
         tensor([[-9.3572e-14,  9.3572e-14]])
+        >>> student, shifted = torch.tensor([[0.0, 0.1, 0.2]]), torch.tensor([[5.0, 7.1, 7.2]])
+        >>> conditional_difference(split(student, labels), split(shifted, labels))
+        tensor([[0., 0.]])
     """
-    return accurate_difference(student.log_conditional.exp(), teacher.log_conditional.exp())
+    log_r, log_q = student.log_conditional, teacher.log_conditional
+    return accurate_difference(log_r, log_q, log_r.exp(), log_q.exp())
 
 
-def accurate_difference(r: Float[Tensor, "*batch M"], q: Float[Tensor, "*batch M"]) -> Float[Tensor, "*batch M"]:
-    """The difference of two distributions, whose coordinates sum to zero however small they are.
+def accurate_difference(
+    log_r: Float[Tensor, "*batch M"],
+    log_q: Float[Tensor, "*batch M"],
+    r: Float[Tensor, "*batch M"],
+    q: Float[Tensor, "*batch M"],
+) -> Float[Tensor, "*batch M"]:
+    """The difference of two distributions, given with their logs, whose coordinates sum to zero however small they are.
 
     Where one class holds nearly all of both distributions its own difference cancels to nothing, although it is what
     all the others add up to: the class with most mass in both takes minus their sum. What is too small to have all its
-    digits counts as zero.
+    digits counts as zero, and so does a whole row in which the two are equal up to rounding: what is left there has no
+    direction, and a share of it would depend on the processor.
 
     Example:
-        >>> accurate_difference(torch.tensor([1.0, 2e-9]), torch.tensor([1.0, 5e-9]))
+        >>> r, q = torch.tensor([1.0, 2e-9]), torch.tensor([1.0, 5e-9])
+        >>> accurate_difference(r.log(), q.log(), r, q)
         tensor([ 3.0000e-09, -3.0000e-09])
     """
     difference = r - q
     difference = difference.masked_fill(difference.abs() < torch.finfo(r.dtype).tiny, 0.0)
     heaviest = r.minimum(q).argmax(-1, keepdim=True)
     others_sum = difference.scatter(-1, heaviest, 0.0).sum(-1, keepdim=True)
-    return difference.scatter(-1, heaviest, (-others_sum).clamp(-1, 1))
+    difference = difference.scatter(-1, heaviest, (-others_sum).clamp(-1, 1))
+    return difference.masked_fill(_equal_up_to_rounding(log_r, log_q).unsqueeze(-1), 0.0)
+
+
+_ROUNDINGS = 8
+"""Units in the last place by which a log-probability may be off: those of its logit, of the maximum and of the sum."""
+
+
+def _equal_up_to_rounding(
+    log_r: Float[Tensor, "*batch others"], log_q: Float[Tensor, "*batch others"]
+) -> Bool[Tensor, "*batch"]:
+    """Whether two log-distributions differ by no more than the rounding of the logits that they come from."""
+    rounding = _ROUNDINGS * torch.finfo(log_r.dtype).eps * (1 + log_r.abs())
+    # Equal infinities differ by nan, an infinite one and a finite one by no rounding; a nan equals nothing.
+    return ((log_r == log_q) | ((log_r - log_q).abs() <= rounding) & log_r.isfinite()).all(-1)
 
 
 def check_beta(beta: float) -> None:

@@ -43,7 +43,7 @@ class Diagnosis:
     compensation: Float[Tensor, "*batch"]
     """l, the push of the safe direction on the correct class."""
     retention: Float[Tensor, "*batch"]
-    """u'd / ||u||^2, the share of first-order conditional descent that protection keeps (theorem 3); 1 where u = 0."""
+    """u'd / ||u||^2, the share of first-order conditional descent that protection keeps (theorem 3); 1 where nothing is left."""
     update_cosine: Float[Tensor, "*batch"]
     """cos(g_Phi, v), how well the protected step points down the joint potential (theorem 4); 1 where both vanish."""
     num_classes: int
@@ -105,7 +105,7 @@ def diagnose_pair(pair: Pair) -> Diagnosis:
     """`diagnose` of predictions that are split already and known to be finite."""
     student, teacher = pair.student, pair.teacher
     r, q = student.log_conditional.exp(), teacher.log_conditional.exp()
-    difference = accurate_difference(r, q)
+    difference = accurate_difference(student.log_conditional, teacher.log_conditional, r, q)
     zero = torch.zeros_like(student.log_odds)
     zeta = least_prefix_mean(zero, _ascending(difference))
     safe, compensation = difference.maximum(zeta.unsqueeze(-1)), zero - zeta

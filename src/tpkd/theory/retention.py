@@ -18,7 +18,7 @@ from tpkd.theory.vectors import inner
 
 @dataclass(frozen=True)
 class Retention:
-    """Theorem 3 of each example; shares and cosine are 1 where nothing is left to learn."""
+    """Theorem 3 of each example; shares and cosine are 1 where nothing is left to learn: r = q up to rounding."""
 
     descent_share: Float[Tensor, "*batch"]
     """u'd / ||u||^2, at least gamma_K."""
@@ -36,7 +36,7 @@ def retention(
     """What protection keeps of the conditional signal, and how much of that is conditional learning proper.
 
     Paper: eq:retention, thm:retention. u'd = ||d||^2 >= gamma_K ||u||^2 and ||w_cond||^2 >= gamma_K ||d||^2; both are
-    tight, together.
+    tight, together. A share of nothing is 1: where r and q are equal up to rounding, no processor's last bit decides.
 
     Shapes: logits `(*batch, K)`, labels `(*batch)`; every field is `(*batch)`.
 
@@ -67,7 +67,7 @@ def retention(
 def relation_ball_slack(
     student_logits: Float[Tensor, "*batch K"], teacher_logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]
 ) -> Float[Tensor, "*batch"]:
-    """How far inside its ball the pure conditional part lies, in units of ||u||^2; 0 where u = 0.
+    """How far inside its ball the pure conditional part lies, in units of ||u||^2; 0 where r = q up to rounding.
 
     Paper: eq:relation-ball, prop:alignment. ||w_cond - (1 + gamma) u / 2||^2 <= (1 - gamma)^2 ||u||^2 / 4: up to
     rounding the slack is not negative.
@@ -108,6 +108,7 @@ def removed_signal(
     """The exact conditional signal that protection removes, and its bounds from the number of clipped classes.
 
     Paper: eq:exact-removed, eq:active-removed. ||u||^2 - u'd = l^2 + sum_j lambda_j^2, between l^2 (1 + 1/m) and 2 l^2.
+    Where r = q up to rounding nothing is clipped and every field is 0.
 
     Shapes: logits `(*batch, K)`, labels `(*batch)`; every field is `(*batch)`.
 
