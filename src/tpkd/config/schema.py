@@ -19,6 +19,8 @@ class DataConfig(_Section):
     """`digits`, `clinc150`, `cifar100`, `folder:PATH`, `jsonl:PATH` or `csv:PATH`."""
     root: str | None = None
     """The folder that holds published data sets; left out, what the variable TPKD_DATA names."""
+    allow_singletons: bool = False
+    """Accept a label of a table that occurs once where others occur often; it looks like a stray comma."""
 
 
 class ViewsConfig(_Section):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tpkd.data.dataset import Dataset
+from tpkd.data.labels import has_text
 from tpkd.files import InputError, read_text, reading
 
 FILE = "clinc150/data_full.json"
@@ -42,4 +43,6 @@ def _pairs(published: Any, part: str, path: Path) -> list[tuple[str, str]]:
     for number, row in enumerate(rows):
         if not (isinstance(row, list) and len(row) == 2 and all(isinstance(item, str) for item in row)):
             raise InputError(f"{path}: {part}[{number}]: expected [text, intent], found {str(row)[:80]}")
+        if not has_text(row[0]):
+            raise InputError(f"{path}: {part}[{number}]: expected a text, found none")
     return [(text, intent) for text, intent in rows]

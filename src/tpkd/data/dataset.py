@@ -77,6 +77,12 @@ class Dataset:
                 f"{self.name} ({self.split}): expected as many labels and ids as inputs and at least one, "
                 f"found {rows} inputs, {len(self.labels)} labels and {len(self.ids)} ids"
             )
+        if "" in self.class_names or len(set(self.class_names)) != self.num_classes:
+            wrong = next(name for name in self.class_names if not name or self.class_names.count(name) > 1)
+            raise InputError(
+                f"{self.name} ({self.split}): class names: expected {self.num_classes} different names, "
+                f"found {wrong!r}{' more than once' if wrong else ''}"
+            )
         outside = (self.labels < 0) | (self.labels >= self.num_classes)
         if outside.any():
             row = int(outside.argmax())

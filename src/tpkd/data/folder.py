@@ -1,32 +1,44 @@
-"""A folder of images, one sub-folder a class."""
+"""A folder of images, one sub-folder per class."""
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
 from tpkd.data.dataset import Dataset, ImageFiles
+from tpkd.data.labels import first_twin, sort_labels
 from tpkd.files import InputError, reading
 
 IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
+OTHER_IMAGE_SUFFIXES = (".avif", ".eps", ".heic", ".heif", ".jfif", ".jp2", ".psd", ".svg", ".tga")
+"""Images that we do not decode: named, because a sample that is left out in silence is a wrong data set."""
+MADE_BY_SYSTEMS = ("__MACOSX", "__pycache__", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found")
+"""Folders that operating systems and archivers leave behind; hidden ones begin with a dot."""
 
 
 def load_folder(split: str, root: Path) -> Dataset:
     """Images under `root/train/CLASS/` and `root/test/CLASS/`, decoded when they are asked for.
 
-    Classes are the sorted folder names of the training part, samples stand in the order of their sorted paths. A sample
-    id is the first 63 bits of the SHA-256 of the path below the root: it stays when other files come or go.
+    Classes are the folders of the training part that hold images, in the order of numbers where all names are numbers,
+    else in alphabetical order. Hidden folders and files, those that systems leave behind, and empty folders do not
+    count. The test part has the same classes; an empty folder there says that a class has no test images. Samples are
+    in the order of their sorted paths within a class. A sample id is the first 63 bits of the SHA-256 of the path below
+    the root: it stays when other files come or go.
     """
-    class_names = _class_folders(root / "train")
-    strangers = sorted(set(_class_folders(root / split)) - set(class_names))
-    if strangers:
-        raise InputError(f"{root / split / strangers[0]}: expected the classes of {root / 'train'}, found another one")
+    train = _images_by_class(root / "train")
+    class_names = sort_labels(name for name, files in train.items() if files)
+    if not class_names:
+        raise InputError(f"{root / 'train'}: expected images ({', '.join(IMAGE_SUFFIXES)}), found none")
+    images = train
+    if split == "test":
+        images = _images_by_class(root / split)
+        _check_test_classes(root, class_names, images)
     paths: list[str] = []
     labels: list[int] = []
     for label, name in enumerate(class_names):
-        files = sorted(path for path in (root / split / name).rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES)
-        paths += [path.relative_to(root).as_posix() for path in files]
-        labels += [label] * len(files)
+        paths += [path.relative_to(root).as_posix() for path in images[name]]
+        labels += [label] * len(images[name])
     if not paths:
         raise InputError(f"{root / split}: expected images ({', '.join(IMAGE_SUFFIXES)}), found none")
     ids = np.array([path_id(path) for path in paths], np.int64)
@@ -44,9 +56,53 @@ def path_id(path: str) -> int:
     return int.from_bytes(hashlib.sha256(path.encode()).digest()[:8], "big") >> 1
 
 
-def _class_folders(folder: Path) -> tuple[str, ...]:
+def _images_by_class(folder: Path) -> dict[str, list[Path]]:
+    """The sorted images of every visible sub-folder, none of an empty one."""
     with reading(folder):
-        names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
-    if not names:
-        raise InputError(f"{folder}: expected one folder a class, found none")
-    return tuple(names)
+        entries = sorted(entry for entry in folder.iterdir() if _counts(entry.relative_to(folder).parts))
+        folders = [entry for entry in entries if entry.is_dir()]
+        for entry in entries:
+            if entry.suffix.lower() in (*IMAGE_SUFFIXES, *OTHER_IMAGE_SUFFIXES) and not entry.is_dir():
+                raise InputError(
+                    f"{entry}: expected images in one folder per class; move it into the folder of its class"
+                )
+        if not folders:
+            raise InputError(f"{folder}: expected one folder per class, found none")
+        images = {entry.name: _images(entry) for entry in folders}
+    names = [name for name, files in images.items() if files]
+    if twin := first_twin(names):
+        place, earlier, how = twin
+        raise InputError(f"{folder}: class folders {names[earlier]!r} and {names[place]!r} {how}; merge or rename them")
+    return images
+
+
+def _images(folder: Path) -> list[Path]:
+    visible = [path for path in folder.rglob("*") if _counts(path.relative_to(folder).parts)]
+    files = sorted(path for path in visible if not path.is_dir())
+    for path in files:
+        if path.suffix.lower() in OTHER_IMAGE_SUFFIXES:
+            raise InputError(f"{path}: expected {', '.join(IMAGE_SUFFIXES)}, found {path.suffix!r}; convert it")
+    images = [path for path in files if path.suffix.lower() in IMAGE_SUFFIXES]
+    if files and not images:
+        others = ", ".join(path.name for path in files[:3])
+        raise InputError(
+            f"{folder}: expected images ({', '.join(IMAGE_SUFFIXES)}), found none, but other files: {others}"
+        )
+    return images
+
+
+def _counts(parts: Iterable[str]) -> bool:
+    return not any(part.startswith(".") or part in MADE_BY_SYSTEMS for part in parts)
+
+
+def _check_test_classes(root: Path, class_names: tuple[str, ...], images: dict[str, list[Path]]) -> None:
+    strangers = sorted(name for name, files in images.items() if files and name not in class_names)
+    if strangers:
+        raise InputError(f"{root / 'test' / strangers[0]}: expected the classes of {root / 'train'}, found another one")
+    missing = [name for name in class_names if name not in images]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise InputError(
+            f"{root / 'test'}: expected the classes of {root / 'train'}, found no folder {missing[0]!r}{more}; "
+            "where a class has no test images, an empty folder says that there is none"
+        )

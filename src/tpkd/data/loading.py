@@ -19,7 +19,7 @@ _PUBLISHED = {"clinc150": load_clinc150, "cifar100": load_cifar100}
 _SCHEMES = ("folder", "jsonl", "csv")
 
 
-def load_dataset(name: str, split: str, *, root: str | Path | None = None) -> Dataset:
+def load_dataset(name: str, split: str, *, root: str | Path | None = None, allow_singletons: bool = False) -> Dataset:
     """A data set as labelled samples with stable ids.
 
     Args:
@@ -30,6 +30,8 @@ def load_dataset(name: str, split: str, *, root: str | Path | None = None) -> Da
         split: "train" or "test".
         root: the folder that holds published data sets, by default what the variable TPKD_DATA names. A relative PATH
             starts there when a root is given, else in the working directory.
+        allow_singletons: accept a label of a table that occurs once where others occur often; without it such a label
+            is refused, because a stray comma or a typing error makes one.
 
     Raises:
         InputError: an unknown name or split, or files that are missing or not as described; names the file and row.
@@ -48,7 +50,9 @@ def load_dataset(name: str, split: str, *, root: str | Path | None = None) -> Da
     if name in _PUBLISHED:
         return _PUBLISHED[name](split, _published_root(name, root))
     place = Path(root or ".") / path
-    return load_folder(split, place) if scheme == "folder" else load_table(split, place, scheme)
+    if scheme == "folder":
+        return load_folder(split, place)
+    return load_table(split, place, scheme, allow_singletons=allow_singletons)
 
 
 def check_dataset(name: str) -> None:

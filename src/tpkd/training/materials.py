@@ -44,7 +44,8 @@ def load_data(config: RunConfig, split: str) -> Dataset:
     """The samples of a split; a limit takes the same ones every time, from all over the data set."""
     with keyed("data"):
         root = None if config.data.root is None else expand_data(config.data.root)
-        dataset = load_dataset(expand_data(config.data.name), split, root=root)
+        name, allow_singletons = expand_data(config.data.name), config.data.allow_singletons
+        dataset = load_dataset(name, split, root=root, allow_singletons=allow_singletons)
     limit = config.limit if split == "train" else config.evaluation.limit
     if limit is None or limit >= len(dataset):
         return dataset
