@@ -43,7 +43,7 @@ class Diagnosis:
     compensation: Float[Tensor, "*batch"]
     """l, the push of the safe direction on the correct class."""
     retention: Float[Tensor, "*batch"]
-    """u'd / ||u||^2, the share of first-order conditional descent that protection keeps (theorem 3); 1 where nothing is left."""
+    """u'd / ||u||^2, the share of first-order conditional descent that protection keeps; 1 where r = q (theorem 3)."""
     update_cosine: Float[Tensor, "*batch"]
     """cos(g_Phi, v), how well the protected step points down the joint potential (theorem 4); 1 where both vanish."""
     num_classes: int
