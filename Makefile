@@ -4,7 +4,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test test-timm test-faults check bench docs browser paper evidence
+.PHONY: help demo test test-timm test-baseline test-faults check bench docs browser paper evidence
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -18,6 +18,10 @@ test: .venv/installed-dev ## run every test, the examples in the documentation i
 
 test-timm: .venv-timm/installed ## the paper's vision models and the task for timm; an environment of its own, because timm brings torchvision
 	.venv-timm/bin/python -m pytest tests/models_timm tests/integrations_timm
+
+test-baseline: .venv/installed-dev ## the numerical packages as on a processor without AVX2 or AVX-512, where sums round differently
+	ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41 \
+		$(BIN)/python -m pytest -n $(WORKERS) tests/geometry tests/theory tests/parameter_space tests/objectives tests/paper
 
 test-faults: .venv/installed-dev ## the whole of the fault tests: more kills, corruptions and hostile files than `make test`
 	TPKD_FAULTS=full $(BIN)/python -m pytest -n $(WORKERS) tests/faults
