@@ -167,6 +167,57 @@ def test_a_folder_without_some_weights_is_refused(folder):
         build_model(f"hf:{folder / 'encoder'}", num_classes=5)
 
 
+ODD = "what an odd config.json raises is not one line"
+TRACE, SILENT = (pytest.mark.xfail(strict=True, reason=reason) for reason in (ODD, "passes in silence"))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param("null", marks=TRACE),
+        pytest.param("3", marks=TRACE),
+        *("[]", '"bert"', "{", "", "[" * 20_000),
+        pytest.param({"model_type": ["bert"]}, marks=TRACE),
+        *({"model_type": 3}, {"model_type": None}, {"model_type": "no-such-kind"}),
+        pytest.param({"model_type": "t5"}, marks=TRACE),
+        pytest.param({"architectures": 3}, marks=TRACE),
+        pytest.param({"architectures": [3]}, marks=TRACE),
+        pytest.param({"hidden_size": "x"}, marks=TRACE),
+        pytest.param({"hidden_size": None}, marks=TRACE),
+        pytest.param({"hidden_size": 0}, marks=TRACE),
+        pytest.param({"hidden_size": 32}, marks=pytest.mark.xfail(strict=True, reason="points to a report above")),
+        pytest.param({"num_hidden_layers": "2"}, marks=TRACE),
+        pytest.param({"num_hidden_layers": -1}, marks=SILENT),
+        pytest.param({"num_hidden_layers": 1}, marks=SILENT),
+        pytest.param({"num_attention_heads": 0}, marks=TRACE),
+        pytest.param({"id2label": 3}, marks=TRACE),
+        pytest.param({"num_labels": "x"}, marks=TRACE),
+        pytest.param({"classifier_dropout": -1}),
+        pytest.param({"pad_token_id": 99}, marks=TRACE),
+        pytest.param({"dtype": "boom"}, marks=TRACE),
+        pytest.param({"auto_map": 3}, marks=TRACE),
+    ],
+    ids=lambda changes: json.dumps(changes)[:40],
+)
+def test_an_odd_configuration_of_a_folder_is_one_line(folder, changes):
+    file = folder / "classifier" / "config.json"
+    good = json.loads(file.read_text())
+    file.write_text(changes if isinstance(changes, str) else json.dumps({**good, **changes}))
+    with pytest.raises(InputError) as error:
+        build_model(f"hf:{folder / 'classifier'}", num_classes=5)
+    assert str(error.value).startswith(f"hf:{folder / 'classifier'}: ")
+    assert "\n" not in str(error.value)
+    assert "above report" not in str(error.value)
+
+
+@pytest.mark.xfail(strict=True, reason="the encoder answers with a tuple")
+def test_a_configuration_that_asks_for_tuples_still_gives_features(folder):
+    file = folder / "classifier" / "config.json"
+    expected = build_model(f"hf:{folder / 'classifier'}", num_classes=5).eval()(inputs_for("bert"))
+    file.write_text(json.dumps({**json.loads(file.read_text()), "return_dict": False}))
+    assert torch.equal(build_model(f"hf:{folder / 'classifier'}", num_classes=5).eval()(inputs_for("bert")), expected)
+
+
 def test_a_hub_id_is_not_fetched_offline(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(InputError, match="hf:nobody/no-such-model: cannot be loaded: "):

@@ -68,6 +68,36 @@ def test_probe_of_two_classes_has_the_probabilities_of_the_regression():
     np.testing.assert_allclose(probabilities.detach(), pipeline.predict_proba(features.numpy()), atol=1e-11)
 
 
+def without_variation(kind, rows, dtype):
+    """A column that says nothing: far below the others, rounding around a number, or the same everywhere."""
+    noise = torch.randn(rows, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    columns = {"tiny": 6e-33 * noise, "rounding": 1000 + torch.finfo(dtype).eps * 300 * noise, "same": 0 * noise + 0.1}
+    return columns[kind]
+
+
+@pytest.mark.xfail(strict=True, reason="a column of standard deviation 6e-33 gets a weight of 3e31")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_columns_without_variation_count_nothing(dtype):
+    features, labels = clusters(3)
+    plain = features.to(dtype)
+    kinds = ("tiny", "rounding", "same")
+    columns = [without_variation(kind, len(labels), dtype) for kind in kinds]
+    probe = fit_probe(torch.cat([plain, torch.stack(columns, 1).to(dtype)], 1), labels, 3)
+    assert not probe.weight[:, -len(kinds) :].any()
+    expected = fit_probe(plain, labels, 3)
+    # the optimiser sees three more zeros in every row
+    torch.testing.assert_close(probe.weight[:, : -len(kinds)], expected.weight)
+    torch.testing.assert_close(probe.bias, expected.bias)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_small_columns_beside_large_ones_still_count(dtype):
+    labels = torch.arange(3).repeat(20)
+    noise = torch.randn(60, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    features = torch.stack([1e3 * noise, 1e-6 * labels], 1).to(dtype)
+    assert (fit_probe(features, labels, 3, C=100.0)(features).argmax(-1) == labels).all()
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -6,7 +6,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from tpkd.files import InputError
-from tpkd.models import TimmClassifier, build_model, extract_features, weights_fingerprint
+from tpkd.models import TimmClassifier, build_model, extract_features, load_weights, weights_fingerprint
 
 SIZES = {"pit_b_224": 73_764_840, "volo_d2_224": 58_678_336}
 
@@ -106,6 +106,42 @@ def test_what_does_not_fit_is_refused_in_one_line(name, settings, message):
     with pytest.raises(InputError, match=message) as error:
         build_model(f"timm:{name}", num_classes=5, **settings)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.xfail(strict=True, reason="what the download raises passes through")
+def test_weights_that_cannot_be_fetched_are_one_line_that_names_the_key(monkeypatch, tmp_path):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(InputError, match=r"options\.pretrained: the weights of timm:pit_ti_224 .* cannot be") as error:
+        small(options={"pretrained": True})
+    assert "\n" not in str(error.value)
+    assert "weights: FILE" in str(error.value)
+
+
+@pytest.mark.xfail(strict=True, reason="names that are missing are refused")
+@pytest.mark.parametrize("whole", [True, False], ids=["our names", "timm's names"])
+def test_a_volo_without_its_auxiliary_head_loads(whole, tmp_path):
+    """What a student with a replaced head is saved as; its logits are those of the head alone."""
+    saved = build_model("timm:volo_d1_224", num_classes=4, seed=1).eval()
+    saved.network.aux_head = None
+    file = tmp_path / "student.safetensors"
+    save_file((saved if whole else saved.network).state_dict(), file)
+    model = build_model("timm:volo_d1_224", num_classes=4, weights=file).eval()
+    assert model.has_linear_head
+    assert torch.equal(model(images(1)), saved(images(1)))
+    assert weights_fingerprint(model) == weights_fingerprint(saved)
+
+
+def test_an_auxiliary_head_that_would_be_lost_is_refused(tmp_path):
+    """With it the logits are others."""
+    saved = build_model("timm:volo_d1_224", num_classes=4, seed=1)
+    file = tmp_path / "volo.safetensors"
+    save_file(saved.state_dict(), file)
+    model = build_model("timm:volo_d1_224", num_classes=4)
+    model.replace_classifier(nn.Linear(model.feature_size, 4))
+    with pytest.raises(InputError, match=r"unexpected network\.aux_head\.bias, network\.aux_head\.weight"):
+        load_weights(model, file)
 
 
 def test_drop_rates_reach_the_network():
