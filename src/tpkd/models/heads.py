@@ -33,7 +33,7 @@ def fit_probe(
     """A linear layer that is a standardised logistic regression on these features.
 
     Paper: appendix E.1, vision: C = 0.01. With mean m and scale s of each feature over the rows and the regression
-    A ((x - m) / s) + b, the layer has weight A / s and bias b - A (m / s).
+    A ((x - m) / s) + b, the layer has weight A / s and bias b - A (m / s). A feature without variation gets weight 0.
 
     Shapes: features `(N, D)`, labels `(N)` in which every class occurs.
 
@@ -52,13 +52,38 @@ def fit_probe(
         from sklearn.preprocessing import StandardScaler
     X, y = features.detach().cpu().double().numpy(), labels.cpu().numpy()
     scaler = StandardScaler().fit(X)
-    regression = LogisticRegression(C=C, max_iter=1000).fit(scaler.transform(X), y)
+    standardised, constant = scaler.transform(X), constant_columns(X, features.dtype)
+    standardised[:, constant] = 0.0  # nothing to learn from, so the penalty leaves its weights at exactly 0
+    regression = LogisticRegression(C=C, max_iter=1000).fit(standardised, y)
     A, b = regression.coef_, regression.intercept_
     if num_classes == 2:  # two classes have one decision value; half of it each way gives the same probabilities
         A, b = np.concatenate([-A, A]) / 2, np.concatenate([-b, b]) / 2
     dtype = torch.promote_types(features.dtype, torch.float32)
-    m, s = scaler.mean_, scaler.scale_
+    m, s = np.where(constant, 0.0, scaler.mean_), np.where(constant, 1.0, scaler.scale_)
     return _linear(torch.from_numpy(A / s).to(dtype), torch.from_numpy(b - A @ (m / s)).to(dtype))
+
+
+def constant_columns(X: np.ndarray, dtype: torch.dtype) -> np.ndarray:
+    """Which columns do not vary, as far as numbers of a dtype can say.
+
+    A column does not vary if its standard deviation is at most eps times its own largest magnitude, which is rounding,
+    or at most eps² times the largest magnitude of all columns. The second kind is what a normalisation with a gain of
+    1e-33 leaves behind: divided by its deviation, it would get weights whose gradients overflow.
+
+    Args:
+        X: rows in float64.
+        dtype: the precision in which they were computed; its eps counts.
+
+    Example:
+        >>> X = np.array([[1.0, 5.0, 1e-33], [2.0, 5.0, -1e-33]])
+        >>> constant_columns(X, torch.float32)
+        array([False,  True,  True])
+    """
+    eps = torch.finfo(dtype).eps
+    own = np.abs(X).max(0)
+    deviation = (X - X[0]).std(0)  # from the first row, because the mean of equal numbers is not always that number
+    constant: np.ndarray = deviation <= np.maximum(eps * own, eps**2 * own.max())
+    return constant
 
 
 def _linear(weight: Tensor, bias: Tensor) -> nn.Linear:
