@@ -96,11 +96,12 @@ def load_encoder(source: str, num_classes: int, options: HFOptions, seed: int, *
     settings: dict[str, Any] = {"trust_remote_code": False, "local_files_only": Path(source).is_dir()}
     with loading(source):
         config = transformers.AutoConfig.from_pretrained(source, **settings)
+        config.return_dict = True  # outputs are read by name
+        _check_sizes(config)
     for name in _DROPOUTS:
         if options.dropout is not None and hasattr(config, name):
             setattr(config, name, options.dropout)
-    architectures = config.architectures or ()
-    own_head = keep_head and any(name.endswith("ForSequenceClassification") for name in architectures)
+    own_head = keep_head and any(name.endswith("ForSequenceClassification") for name in config.architectures or ())
     kind = transformers.AutoModelForSequenceClassification if own_head else transformers.AutoModel
     with loading(source):
         model, report = kind.from_pretrained(
@@ -108,9 +109,35 @@ def load_encoder(source: str, num_classes: int, options: HFOptions, seed: int, *
         )
     network = model.base_model
     _settle_pooler(source, network, options.pooling, sorted(report["missing_keys"]))
+    _refuse_left_over(source, network, sorted(report["unexpected_keys"]))
     head = _own_head(source, model, num_classes, options) if own_head else None
-    head = head or random_head(config.hidden_size, num_classes, seed)
-    return TextClassifier(network, head, pooling=options.pooling)
+    with loading(source):  # a rate of its configuration may be none
+        classifier = TextClassifier(
+            network, head or random_head(config.hidden_size, num_classes, seed), pooling=options.pooling
+        )
+    classifier.untrained = None if own_head else "its head is random, because it brings no classifier of its own"
+    return classifier
+
+
+def _check_sizes(config: Any) -> None:
+    """Refuse what is read here and that no library checks; called where a ValueError becomes one line."""
+    architectures = config.architectures or []
+    if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
+        raise ValueError(f"architectures: expected a list of names, found {architectures!r}")
+    for name in ("hidden_size", "num_hidden_layers"):
+        value = getattr(config, name, None)
+        if type(value) is not int or value < 1:
+            raise ValueError(f"{name}: expected a number of at least 1 in its config.json, found {value!r}")
+
+
+def _refuse_left_over(source: str, network: nn.Module, unexpected: list[str]) -> None:
+    """Refuse weights of the encoder that its configuration leaves no place for, such as those of a further layer."""
+    parts = {name for name, _ in network.named_children()}
+    inside = [name.removeprefix(f"{getattr(network, 'base_model_prefix', '')}.") for name in unexpected]
+    left = [name for name in inside if name.split(".")[0] in parts - {"pooler"} and not name.endswith("position_ids")]
+    if left:
+        some = ", ".join(left[:3]) + (f" and {len(left) - 3} more" if len(left) > 3 else "")
+        raise InputError(f"hf:{source}: its config.json has no place for the weights {some}")
 
 
 def _settle_pooler(source: str, network: Any, pooling: str, missing: list[str]) -> None:
@@ -150,8 +177,10 @@ def _head_dropout(config: Any) -> float:
 
 @contextmanager
 def loading(source: str) -> Iterator[None]:
-    """Load from a transformers folder or hub id in silence; what goes wrong is one line that names the source."""
-    from safetensors import SafetensorError
+    """Load from a transformers folder or hub id in silence; what goes wrong is one line that names the source.
+
+    Whatever is raised in here is taken for the folder's fault: nothing but calls of the library belongs inside.
+    """
     from transformers.utils import logging
 
     if source.startswith((".", "/", "~")) and not Path(source).exists():
@@ -161,10 +190,23 @@ def loading(source: str) -> Iterator[None]:
     logging.disable_progress_bar()
     try:
         yield
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    except Exception as error:  # an odd config.json surfaces wherever the library first trips over it
+        reason = _reason(error)
         raise InputError(f"hf:{source}: cannot be loaded: {reason}") from error
     finally:
         logging.set_verbosity(verbosity)
         if progress:
             logging.enable_progress_bar()
+
+
+def _reason(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if any("ignore_mismatched_sizes" in line for line in lines):  # it points to a report that is not printed
+        return "the shapes of its weights are not those that its config.json says"
+    if not lines:
+        return type(error).__name__
+    if lines[0].endswith(":") and len(lines) > 1:  # the second line says what the first announces
+        return f"{lines[0]} {lines[1]}"
+    # These say nothing without a trace.
+    plain = isinstance(error, (OSError, ValueError, RuntimeError))
+    return lines[0] if plain else f"{type(error).__name__}: {lines[0]}"
