@@ -1,7 +1,7 @@
 """One face for every network: logits, penultimate features, layer features, and the linear layer between them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -32,6 +32,8 @@ class Classifier(nn.Module, ABC):
 
     layer_sizes: tuple[int, ...] = ()
     """The width of each layer's pooled features."""
+    untrained: str | None = None
+    """Why its answers are not those of trained weights; None where they are."""
 
     @property
     @abstractmethod
@@ -63,6 +65,17 @@ class Classifier(nn.Module, ABC):
     def head_names(self) -> frozenset[str]:
         """Names in the state dict that depend on the classes."""
         return parameter_names(self, (self.classifier,))
+
+    def heads_without(self, names: Collection[str]) -> dict[str, str]:
+        """Names of heads that weights of these names do not have, and that the network can do without.
+
+        Returns:
+            Name in the state dict -> the head it belongs to.
+        """
+        return {}
+
+    def drop_heads(self, heads: Iterable[str]) -> None:
+        """Take heads that `heads_without` has named out of the network."""
 
     def replace_classifier(self, linear: nn.Linear) -> None:
         """Put another linear layer in place of the classifier; it may have another number of classes."""

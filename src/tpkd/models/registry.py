@@ -16,7 +16,7 @@ from tpkd.models.mlp import MLP
 from tpkd.models.options import WORDS, BertOptions, HFOptions, MLPOptions, ResNetOptions, TimmOptions, read_options
 from tpkd.models.resnet import CifarResNet
 from tpkd.models.tokens import HashedWords, PretrainedTokenizer, TextEncoding, Tokenizer
-from tpkd.models.vision import build_timm, check_timm
+from tpkd.models.vision import NO_WEIGHTS, build_timm, check_timm
 from tpkd.models.weights import load_weights
 
 HEADS = ("own", "random")
@@ -40,7 +40,7 @@ def build_model(
         name: the kind of network and its name.
         num_classes: K.
         options: what the kind allows, see `tpkd.models.options`.
-        weights: a local `.safetensors` file with the names of the network.
+        weights: a local `.safetensors`, `.pth`, `.pt` or `.bin` file with the names of the network.
         head: `"own"` keeps the classifier that the network or its weights bring; `"random"` puts the shared random
             head in its place, so that weights for other classes serve as a backbone.
         seed: draws every weight that no file gives; the global random state is left alone.
@@ -62,8 +62,10 @@ def build_model(
         model = _build(name, num_classes, options, seed, keep_head=head == "own")
     if weights is not None:
         load_weights(model, weights, skip=model.head_names if head == "random" else ())
+        model.untrained = None
     if head == "random":
         model.replace_classifier(random_head(model.feature_size, num_classes, seed))
+        model.untrained = "its head is random"
     return model
 
 
@@ -90,14 +92,20 @@ def _resnet_depth(name: str) -> int:
 def _build(name: str, num_classes: int, options: Mapping[str, Any] | None, seed: int, *, keep_head: bool) -> Classifier:
     check_model(name)
     kind, _, rest = name.partition(":")
-    if name == "builtin:mlp":
-        return MLP(num_classes, read_options(MLPOptions, options))
-    if name == "builtin:bert":
-        return build_bert(num_classes, read_options(BertOptions, options), seed)
     if kind == "timm":
         return build_timm(rest, num_classes, read_options(TimmOptions, options))
     if kind == "hf":
         return load_encoder(rest, num_classes, read_options(HFOptions, options), seed, keep_head=keep_head)
+    model = _build_in(name, num_classes, options, seed)
+    model.untrained = NO_WEIGHTS
+    return model
+
+
+def _build_in(name: str, num_classes: int, options: Mapping[str, Any] | None, seed: int) -> Classifier:
+    if name == "builtin:mlp":
+        return MLP(num_classes, read_options(MLPOptions, options))
+    if name == "builtin:bert":
+        return build_bert(num_classes, read_options(BertOptions, options), seed)
     read_options(ResNetOptions, options)
     return CifarResNet(num_classes, _resnet_depth(name))
 

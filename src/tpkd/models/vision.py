@@ -1,6 +1,7 @@
 """Image classifiers of the timm library, with the input of their last layer as features."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from torch import Tensor, nn
@@ -9,7 +10,9 @@ from tpkd.files import InputError, did_you_mean, extra
 from tpkd.models.classifier import Classifier, Inputs, ModelOutput, parameter_names, tensor_inputs
 from tpkd.models.options import TimmOptions
 
-_FURTHER_HEADS = ("aux_head", "head_dist")
+_AUXILIARY = "aux_head"
+_FURTHER_HEADS = (_AUXILIARY, "head_dist")
+NO_WEIGHTS = "no weights are given"
 
 
 class TimmClassifier(Classifier):
@@ -45,6 +48,17 @@ class TimmClassifier(Classifier):
     def _further_heads(self) -> dict[str, nn.Module]:
         heads = {name: getattr(self.network, name, None) for name in _FURTHER_HEADS}
         return {name: head for name, head in heads.items() if head is not None}
+
+    def heads_without(self, names: Collection[str]) -> dict[str, str]:
+        """VOLO's auxiliary head, which the network leaves out of its logits where there is none."""
+        prefix = f"network.{_AUXILIARY}."
+        own = [name for name in self.state_dict() if name.startswith(prefix)]
+        return {} if any(name.startswith(prefix) for name in names) else dict.fromkeys(own, _AUXILIARY)
+
+    def drop_heads(self, heads: Iterable[str]) -> None:
+        """The network answers by its other heads."""
+        for head in heads:
+            setattr(self.network, head, None)
 
     def _set_classifier(self, linear: nn.Linear) -> None:
         path = next(name for name, module in self.network.named_modules() if module is self.classifier)
@@ -87,10 +101,27 @@ def build_timm(name: str, num_classes: int, options: TimmOptions) -> TimmClassif
     with extra("vision"):
         import timm
     settings = {"drop_rate": options.drop_rate, "drop_path_rate": options.drop_path_rate}
-    network = timm.create_model(
-        name,
-        pretrained=options.pretrained,
-        num_classes=num_classes,
-        **{key: value for key, value in settings.items() if value},  # some networks know only one of the two
-    )
-    return TimmClassifier(name, network)
+    settings = {key: value for key, value in settings.items() if value}  # some networks know only one of the two
+    with _fetching(name) if options.pretrained else nullcontext():
+        network = timm.create_model(name, pretrained=options.pretrained, num_classes=num_classes, **settings)
+    model = TimmClassifier(name, network)
+    published = network.pretrained_cfg.get("num_classes")
+    if not options.pretrained:
+        model.untrained = NO_WEIGHTS
+    elif published != num_classes:
+        model.untrained = f"the published weights are for {published} classes, and the head for {num_classes} is random"
+    return model
+
+
+@contextmanager
+def _fetching(name: str) -> Iterator[None]:
+    """Say in one line that published weights cannot be had, whatever the libraries that fetch them raise."""
+    try:
+        yield
+    except Exception as error:  # five libraries deep, each with errors of its own
+        words = str(error).strip().splitlines()
+        reason = f"{type(error).__name__}: {words[0]}" if words else type(error).__name__
+        raise InputError(
+            f"options.pretrained: the weights of timm:{name} cannot be fetched ({reason[:200]}); without a network, "
+            "fetch them elsewhere and say weights: FILE"
+        ) from error

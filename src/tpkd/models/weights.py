@@ -1,16 +1,24 @@
-"""Weights on disk and their identity: safetensors in, refused by the names that do not fit; a hash of what a net is."""
+"""Weights on disk and their identity: state dicts in, refused by the names that do not fit; a hash of what a net is."""
 
 import hashlib
+import logging
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from tpkd.files import InputError, reading
+from tpkd.files import InputError
+from tpkd.models.classifier import Classifier
+from tpkd.models.state_files import open_state
+
+_logger = logging.getLogger(__name__)
 
 WRAPPED = "network"
 """Where a wrapper keeps the network of another library, whose own names its published weights carry."""
+
+WRAPPERS = ("module.", "_orig_mod.")
+"""What data parallelism and `torch.compile` put in front of every name."""
 
 
 def weights_fingerprint(module: nn.Module) -> str:
@@ -32,18 +40,20 @@ def weights_fingerprint(module: nn.Module) -> str:
 
 
 def load_weights(module: nn.Module, path: str | Path, *, skip: Collection[str] = ()) -> None:
-    """Load a safetensors file into a module, every tensor or none.
+    """Load a file of weights into a module, every tensor or none.
 
-    The file carries the names of the module's state dict or, for a wrapper, those of the network it wraps. Numbers are
-    converted to the module's dtype.
+    The file carries the names of the module's state dict or, for a wrapper, those of the network it wraps; `module.`
+    and `_orig_mod.` in front of all names are stripped. Numbers are converted to the module's dtype. An auxiliary head
+    that the file does not have is dropped, because those weights answer without it.
 
     Args:
         module: what to load into.
-        path: a `.safetensors` file.
+        path: a `.safetensors` file, or a `.pth`, `.pt` or `.bin` file of torch, of which nothing but tensors is read.
         skip: names of the module's state dict that the file need not have and that keep their values if it does.
 
     Raises:
-        InputError: the file is missing, damaged or no safetensors; names are missing or unexpected; a shape differs.
+        InputError: the file is missing or damaged, or holds more than weights; names are missing or unexpected; a shape
+            differs.
 
     Example:
         >>> import tempfile
@@ -55,36 +65,51 @@ def load_weights(module: nn.Module, path: str | Path, *, skip: Collection[str] =
         >>> layer(torch.ones(2))
         tensor([3.], grad_fn=<ViewBackward0>)
     """
-    from safetensors import safe_open
-
-    path = Path(path)
-    if path.suffix != ".safetensors":
-        raise InputError(f"{path}: expected a .safetensors file, found the suffix {path.suffix!r}")
     targets = module.state_dict()
-    with reading(path), safe_open(path, framework="pt") as archive:
-        names = set(archive.keys())
-        prefix = f"{WRAPPED}." if hasattr(module, WRAPPED) and names.isdisjoint(targets) else ""
-        found = {prefix + name: archive.get_slice(name) for name in names}
-        wanted = {name: target for name, target in targets.items() if name not in skip}
-        _check_names(path, wanted, found.keys() - set(skip))
+    with open_state(path) as state:
+        wrapper = _wrapper(state.shapes, targets)
+        names = {name.removeprefix(wrapper): name for name in state.shapes}
+        prefix = f"{WRAPPED}." if hasattr(module, WRAPPED) and targets.keys().isdisjoint(names) else ""
+        found = {prefix + short: name for short, name in names.items()}
+        absent = module.heads_without(found) if isinstance(module, Classifier) else {}
+        wanted = {name: target for name, target in targets.items() if name not in {*skip, *absent}}
+        _check_names(state.place, wanted, found.keys() - set(skip))
         for name, target in wanted.items():
-            _check_shape(path, name, target, found[name].get_shape())
+            _check_shape(state.place, name, target, state.shapes[found[name]])
+        if isinstance(module, Classifier):
+            module.drop_heads(absent.values())
         with torch.no_grad():
             for name, target in wanted.items():
-                target.copy_(archive.get_tensor(name.removeprefix(prefix)))
+                target.copy_(state.tensor(found[name]))
+    notes = [f"took the weights under {state.key!r}"] * (state.key is not None)
+    notes += [f"names without {wrapper!r}"] * bool(wrapper)
+    notes += [f"has no {head}, which is left out" for head in sorted(set(absent.values()))]
+    if notes:
+        _logger.info("%s: %s", path, "; ".join(notes))
 
 
-def _check_names(path: Path, wanted: Collection[str], found: Collection[str]) -> None:
+def _wrapper(names: Collection[str], targets: Collection[str]) -> str:
+    """What stands in front of every name and is no part of the network's own names."""
+    found = ""
+    while names and set(names).isdisjoint(targets):
+        shared = next((each for each in WRAPPERS if all(name.startswith(each) for name in names)), None)
+        if shared is None:
+            break
+        found, names = found + shared, {name.removeprefix(shared) for name in names}
+    return found
+
+
+def _check_names(place: str, wanted: Collection[str], found: Collection[str]) -> None:
     missing, unexpected = sorted(set(wanted) - set(found)), sorted(set(found) - set(wanted))
     if missing or unexpected:
         parts = [f"missing {_some(missing)}"] * bool(missing) + [f"unexpected {_some(unexpected)}"] * bool(unexpected)
-        raise InputError(f"{path}: does not fit the network: {'; '.join(parts)}")
+        raise InputError(f"{place}: does not fit the network: {'; '.join(parts)}")
 
 
 def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _check_shape(path: Path, name: str, target: Tensor, shape: Iterable[int]) -> None:
+def _check_shape(place: str, name: str, target: Tensor, shape: Iterable[int]) -> None:
     if tuple(shape) != tuple(target.shape):
-        raise InputError(f"{path}: {name}: expected shape {tuple(target.shape)}, found {tuple(shape)}")
+        raise InputError(f"{place}: {name}: expected shape {tuple(target.shape)}, found {tuple(shape)}")
