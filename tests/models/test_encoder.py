@@ -1,4 +1,5 @@
 import json
+import os
 import pickle
 
 import pytest
@@ -204,6 +205,17 @@ def test_an_odd_configuration_of_a_folder_is_one_line(folder, changes):
     assert str(error.value).startswith(f"hf:{folder / 'classifier'}: ")
     assert "\n" not in str(error.value)
     assert "above report" not in str(error.value)
+
+
+def test_a_folder_holds_regular_files_alone(folder):
+    file = folder / "classifier" / "config.json"
+    file.rename(folder / "moved.json")
+    file.symlink_to(folder / "moved.json")  # as the hub's own cache has them
+    build_model(f"hf:{folder / 'classifier'}", num_classes=5)
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(InputError, match=r"config\.json: expected a regular file, found a FIFO$"):
+        build_model(f"hf:{folder / 'classifier'}", num_classes=5)
 
 
 def test_a_configuration_that_asks_for_tuples_still_gives_features(folder):

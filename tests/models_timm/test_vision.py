@@ -112,7 +112,9 @@ def test_weights_that_cannot_be_fetched_are_one_line_that_names_the_key(monkeypa
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(InputError, match=r"options\.pretrained: the weights of timm:pit_ti_224 .* cannot be") as error:
+    with pytest.raises(
+        InputError, match=r"options\.pretrained: the weights of timm:pit_ti_224 cannot be fetched"
+    ) as error:
         small(options={"pretrained": True})
     assert "\n" not in str(error.value)
     assert "weights: FILE" in str(error.value)

@@ -8,7 +8,7 @@ from typing import Any
 from jaxtyping import Float, Int
 from torch import Tensor, float32, nn
 
-from tpkd.files import InputError, extra
+from tpkd.files import InputError, extra, file_size
 from tpkd.models.classifier import Classifier, Inputs, ModelOutput
 from tpkd.models.heads import random_head
 from tpkd.models.options import BertOptions, HFOptions
@@ -185,6 +185,9 @@ def loading(source: str) -> Iterator[None]:
 
     if source.startswith((".", "/", "~")) and not Path(source).exists():
         raise InputError(f"hf:{source}: cannot be read: No such file or directory")  # it would be taken for a hub id
+    for path in sorted(Path(source).iterdir()) if Path(source).is_dir() else ():
+        if path.exists() and not path.is_dir():
+            file_size(path)  # of a regular file, links followed; the library would wait for a pipe
     verbosity, progress = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tpkd.files import InputError, reading
+from tpkd.files import InputError, file_size, open_regular, reading
 
 PICKLED = (".pth", ".pt", ".bin")
 """Suffixes of torch's own format."""
@@ -55,19 +55,19 @@ def open_state(path: str | Path) -> Iterator[StateFile]:
         raise InputError(f"{path}: expected a .safetensors, .pth, .pt or .bin file, found the suffix {path.suffix!r}")
     from safetensors import safe_open
 
-    with reading(path):
-        _check_regular(path)
-        with safe_open(path, framework="pt") as archive:
-            shapes = {name: tuple(archive.get_slice(name).get_shape()) for name in archive.keys()}  # noqa: SIM118
-            yield StateFile(str(path), None, shapes, archive.get_tensor)
+    file_size(path)  # of a regular file; a pipe would be waited for
+    with reading(path), safe_open(path, framework="pt") as archive:
+        shapes = {name: tuple(archive.get_slice(name).get_shape()) for name in archive.keys()}  # noqa: SIM118
+        yield StateFile(str(path), None, shapes, archive.get_tensor)
 
 
 def _read_pickled(path: Path) -> StateFile:
-    with reading(path):
-        _check_regular(path)
     try:
-        with warnings.catch_warnings(action="ignore"):  # about protocols, before it reads or refuses them
-            content = torch.load(path, map_location="cpu", weights_only=True)
+        # Warnings are about protocols, before it reads or refuses them.
+        with open_regular(path) as file, warnings.catch_warnings(action="ignore"):
+            content = torch.load(file, map_location="cpu", weights_only=True)
+    except InputError:
+        raise
     except Exception as error:  # a pickle may be broken in any way; nothing of ours runs in there
         raise InputError(f"{path}: {_reason(error)}") from error
     key = _state_key(path, content)
@@ -112,9 +112,3 @@ def _check_entry(place: str | Path, name: Any, value: Any) -> None:
     if value.layout != torch.strided or value.is_quantized or value.is_complex() or value.device.type != "cpu":
         found = f"{value.dtype} in layout {value.layout} on {value.device.type}"
         raise InputError(f"{place}: {name}: expected a dense tensor of real numbers, found {found}")
-
-
-def _check_regular(path: Path) -> None:
-    path.stat()  # says first whether there is anything
-    if not path.is_file():
-        raise InputError(f"{path}: expected a regular file, found a directory, a pipe or a device")
