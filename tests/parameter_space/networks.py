@@ -64,10 +64,11 @@ def dense_jacobian(model, *inputs):
     return logits.detach().double().numpy(), torch.stack(rows).view(*logits.shape, -1).double().numpy()
 
 
-def stacked_signals(logits, teacher, labels):
+def stacked_signals(logits, teacher, labels, beta=0.5):
     """U, R, W, V of the paper as flat vectors with 1 / sqrt(N), from the plain-NumPy directions."""
     rows = [
-        oracles.directions(z, t, y) for z, t, y in zip(logits, teacher.double().numpy(), labels.tolist(), strict=True)
+        oracles.directions(z, t, y, beta)
+        for z, t, y in zip(logits, teacher.double().numpy(), labels.tolist(), strict=True)
     ]
     root = np.sqrt(len(rows))
     stack = {name: np.concatenate([row[name] for row in rows]) / root for name in rows[0] if name != "compensation"}

@@ -130,12 +130,12 @@ def test_a_broken_product_does_not_pass_for_the_dense_jacobian(fault, monkeypatc
         assert_certificate_is_that_of_the_dense_jacobian(model, inputs, teacher, labels)
 
 
-def prescribed(student, teacher, labels, pair, min_stretch, max_stretch, turn=0.0):
+def prescribed(student, teacher, labels, pair, min_stretch, max_stretch, turn=0.0, **settings):
     """A network at `student` whose J J^T stretches the sum of the unit signals by m and their difference by M.
 
     That is the case of equality in eq:actual-angle-bound; `turn` is an angle away from it, within the span.
     """
-    signals = batch_signals(student, teacher, labels)
+    signals = batch_signals(student, teacher, labels, **settings)
     a, b = (getattr(signals, name).flatten() for name in pair)
     a, b = a / a.norm(), b / b.norm()
     plus, minus = (a + b) / (a + b).norm(), (a - b) / (a - b).norm()

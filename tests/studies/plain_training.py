@@ -21,7 +21,7 @@ class PlainTraining:
         self.momenta = [state["optimizer"][f"{index}.momentum_buffer"] for index in range(len(self.parameters))]
         torch.set_rng_state(state["random"]["0.torch"])
 
-    def step(self, direction, sample_ids, view_ids):
+    def step(self, direction, sample_ids, view_ids, beta=0.5):
         """One iteration; the surrogate's gradient at the logits is the direction over the size of the batch."""
         images, labels = self.images(sample_ids, view_ids)
         teachers = torch.from_numpy(self.ce_run.cached(sample_ids, view_ids)).float()
@@ -30,7 +30,7 @@ class PlainTraining:
         for start in range(0, len(images), MICRO):
             rows = slice(start, start + MICRO)
             logits = self.model(images[rows])
-            v = named_direction(direction, logits.detach(), teachers[rows], labels[rows])
+            v = named_direction(direction, logits.detach(), teachers[rows], labels[rows], beta=beta)
             (logits * v).sum().div(len(images)).backward()
         with torch.no_grad():
             for parameter, momentum in zip(self.parameters, self.momenta, strict=True):
