@@ -9,11 +9,11 @@ import torch
 import oracles
 from strategies import all_kinds, make_pairs
 from theory.checks import inner, rounding
-from tpkd import geometry
 from tpkd.geometry import (
     coefficient_constant,
     conditional_loss,
     directions,
+    joint_cosine_bound,
     joint_distortion_limit,
     label_loss,
     margins,
@@ -29,8 +29,6 @@ from tpkd.theory import (
     own_step_limit,
     potential_gradient,
 )
-
-pytestmark = pytest.mark.xfail(strict=True, reason="1/2 is fixed")
 
 CLASSES = [3, 10, 100]
 BETAS = [0.1, 1.0, 3.0]
@@ -128,7 +126,7 @@ def test_joint_alignment_has_the_general_bound(num_classes, beta):
     slack = (1 + beta) * rounding(inner(g, g))
     assert (aligned.inner_product >= aligned.lower_bound - slack).all()
     clear = g.abs().amax(-1) > 1e-6  # below, entries are rounding
-    bound = geometry.joint_cosine_bound(num_classes, beta=beta)
+    bound = joint_cosine_bound(num_classes, beta=beta)
     if bound > 0:
         assert (aligned.cosine[clear] >= bound - 1e-9).all()
         batch = batch_alignment(student, teacher, labels, beta=beta)
@@ -150,18 +148,18 @@ def test_the_papers_own_bound_is_claimed_at_one_half_alone():
 @of_every_size
 def test_constants_at_any_coefficient(num_classes):
     gamma = retention_bound(num_classes)
-    assert geometry.joint_cosine_bound(num_classes) == math.sqrt(gamma)
+    assert joint_cosine_bound(num_classes) == math.sqrt(gamma)
     assert joint_distortion_limit(num_classes, beta=0.5) == joint_distortion_limit(num_classes)
     for beta in (0.2, 0.7, 1.0, 5.0):
         # The least value of (w x^2 - x + beta gamma) / ((w x + 1)(x + beta)) over x = ||h|| / ||u||, on a fine grid.
         x = torch.logspace(-6, 6, 200_001, dtype=torch.float64)
         least = ((4 * x**2 - x + beta * gamma) / ((4 * x + 1) * (x + beta))).min().item()
-        bound = geometry.joint_cosine_bound(num_classes, beta=beta)
+        bound = joint_cosine_bound(num_classes, beta=beta)
         assert 0 < bound < math.sqrt(gamma)
         assert bound == pytest.approx(least, rel=1e-6)
         assert joint_distortion_limit(num_classes, beta=beta) == pytest.approx((1 + bound) / (1 - bound))
     # 4 w beta gamma_K <= 1: nothing is certain, and no ratio is below 1.
-    assert geometry.joint_cosine_bound(num_classes, beta=0.05) == 0
+    assert joint_cosine_bound(num_classes, beta=0.05) == 0
     assert joint_distortion_limit(num_classes, beta=0.05) == 1
 
 

@@ -8,6 +8,7 @@ from tpkd.config.loading import (
     json_schema,
     keyed,
     load_config,
+    method_settings,
     resolve_config,
 )
 from tpkd.config.schema import (
@@ -63,5 +64,6 @@ __all__ = [
     "json_schema",
     "keyed",
     "load_config",
+    "method_settings",
     "resolve_config",
 ]

@@ -122,6 +122,21 @@ def resolve_config(
     return _validate(plain, f"{source}: methods.{config.objective.name}")
 
 
+def method_settings(config: RunConfig, objective: str) -> dict[str, Any]:
+    """The settings that a configuration has for an objective: its own, or what the section `methods` says of another.
+
+    Example:
+        >>> run = {"output": "runs/a", "data": {"name": "digits"}, "student": {"model": "builtin:mlp"}, "epochs": 5}
+        >>> run |= {"objective": "ce", "optimizer": {"name": "sgd", "learning_rate": 0.1}}
+        >>> config = resolve_config(run | {"methods": {"tpkd": {"objective.settings": {"beta": 1.0}}}})
+        >>> method_settings(config, "tpkd"), method_settings(config, "ce")
+        ({'beta': 1.0}, {})
+    """
+    if objective == config.objective.name:
+        return config.objective.settings
+    return resolve_config({**config.model_dump(mode="json"), "objective": objective}).objective.settings
+
+
 def _leave_out_late_snapshots(data: dict[str, Any], overrides: Sequence[tuple[str, Any]]) -> None:
     keys, epochs, snapshots = [key for key, _ in overrides], data.get("epochs"), data.get("snapshots")
     if "epochs" in keys and "snapshots" not in keys and isinstance(epochs, int) and isinstance(snapshots, list):

@@ -2,6 +2,9 @@
 
 import math
 
+PAPER_BETA = 0.5
+"""Weight of the safe conditional direction in the paper's update v = h + d / 2 (eq:core)."""
+
 POTENTIAL_LABEL_WEIGHT = 4.0
 """Weight of the label loss in the joint potential Phi = 4 L_CE + L_cond (section 5.3)."""
 
@@ -38,17 +41,40 @@ def alignment_bound(num_classes: int) -> float:
     return 2 * math.sqrt(gamma) / (1 + gamma)
 
 
-def joint_distortion_limit(num_classes: int) -> float:
-    """How unevenly a network may stretch the joint signals before descent of Phi is no longer certain.
+def joint_cosine_bound(num_classes: int, *, beta: float = PAPER_BETA) -> float:
+    """The least cosine between g_Phi = 4 h + u and h + beta d, for one example and for a stacked batch.
 
-    Paper: section 5.4, kappa_Phi = (1 + sqrt(gamma_K)) / (1 - sqrt(gamma_K)).
+    Paper: section 5.3, sqrt(gamma_K) for beta = 1/2, tight. Elsewhere what appendix C.5 gives with w = 4: there
+    g'v >= w H^2 - H S + beta gamma_K S^2 with H = ||h|| and S = ||u||, and ||g|| ||v|| <= (w H + S)(H + beta S); the
+    bound is the least ratio of the two over all H and S, and 0 where 4 w beta gamma_K <= 1 leaves nothing certain.
 
     Example:
-        >>> round(joint_distortion_limit(100), 6)
-        5.912499
+        >>> round(joint_cosine_bound(100), 4), round(joint_cosine_bound(100, beta=1.0), 4)
+        (0.7107, 0.1975)
     """
-    root = math.sqrt(retention_bound(num_classes))
-    return (1 + root) / (1 - root)
+    if not 0 <= beta < math.inf:
+        raise ValueError(f"beta: expected a nonnegative finite weight of the conditional direction, got {beta}")
+    gamma = retention_bound(num_classes)
+    if beta == PAPER_BETA:
+        return math.sqrt(gamma)
+    # The ratio exceeds s everywhere until (1 + s (1 + B))^2 = 4 B (1 - s)(gamma - s), with B = w beta.
+    B = POTENTIAL_LABEL_WEIGHT * beta
+    slope, rest = 2 * (1 + B) + 4 * B * (1 + gamma), 4 * B * gamma - 1
+    return 2 * rest / (slope + math.sqrt(slope**2 + 4 * (1 - B) ** 2 * rest)) if rest > 0 else 0.0
+
+
+def joint_distortion_limit(num_classes: int, *, beta: float = PAPER_BETA) -> float:
+    """How unevenly a network may stretch the joint signals before descent of Phi is no longer certain.
+
+    Paper: section 5.4, kappa_Phi = (1 + sqrt(gamma_K)) / (1 - sqrt(gamma_K)). For another `beta` the same with
+    `joint_cosine_bound` in place of sqrt(gamma_K); 1, which no network is below, where nothing is certain.
+
+    Example:
+        >>> round(joint_distortion_limit(100), 6), round(joint_distortion_limit(100, beta=1.0), 4)
+        (5.912499, 1.4921)
+    """
+    cosine = joint_cosine_bound(num_classes, beta=beta)
+    return (1 + cosine) / (1 - cosine)
 
 
 def conditional_distortion_limit(num_classes: int) -> float:
@@ -73,7 +99,7 @@ def coefficient_constant(label_weight: float, beta: float, num_classes: int) -> 
         >>> coefficient_constant(4.0, 0.5, 3) > 0, coefficient_constant(0.5, 0.5, 3) > 0
         (True, False)
     """
-    if label_weight <= 0 or beta <= 0:
+    if not (label_weight > 0 and beta > 0):
         raise ValueError(f"label_weight and beta: expected positive numbers, got {label_weight} and {beta}")
     scaled = beta * retention_bound(num_classes)
     # (a - b) = (a^2 - b^2) / (a + b): the printed difference cancels for large weights.

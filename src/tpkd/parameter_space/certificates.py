@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tpkd.geometry import (
+    PAPER_BETA,
     POTENTIAL_LABEL_WEIGHT,
     conditional_distortion_limit,
     directions,
@@ -38,7 +39,7 @@ class PairCertificate:
     measured_limit: float
     """(1 + c) / (1 - c), the ratio below which this angle makes the inner product positive."""
     inner_product: float
-    """<J^T U, J^T R / 2> of the conditional pair, <J^T W, J^T V> of the joint pair: the first-order gain itself."""
+    """<J^T U, beta J^T R> of the conditional pair, <J^T W, J^T V> of the joint pair: the first-order gain itself."""
     passes: bool
     """distortion_ratio < limit."""
     passes_measured: bool
@@ -66,7 +67,7 @@ class BatchSignals:
     potential: Float[Tensor, "N K"]
     """W, of the potential's gradients g_Phi = 4 h + u."""
     update: Float[Tensor, "N K"]
-    """V, of the updates v = h + d / 2."""
+    """V, of the updates v = h + beta d."""
 
 
 def certify(
@@ -79,6 +80,7 @@ def certify(
     forward: Forward | None = None,
     rank_tolerance: float = 1e-10,
     spectral_tolerance: float = 1e-12,
+    beta: float = PAPER_BETA,
 ) -> Certificate:
     """Whether a small parameter step of TPKD is certain to learn from the teacher, at this network and batch.
 
@@ -86,7 +88,8 @@ def certify(
     differentiable and for all steps that are small enough: if chi_c < kappa_c, TPKD reaches a strictly lower batch
     conditional loss than the equal step of its compensation alone; if chi_Phi < kappa_Phi, it strictly lowers the batch
     mean of Phi. How small, the bounds of `steps` say from a Lipschitz constant. Directions are computed in float64; the
-    network runs in its own dtype and eval mode.
+    network runs in its own dtype and eval mode. The conditional limit holds for every positive `beta`; the joint one is
+    that of `tpkd.geometry.joint_distortion_limit`, far smaller where `beta` is not the paper's 1/2.
 
     Args:
         model: any network; flags, buffers, gradients and the random state are as before afterwards.
@@ -97,6 +100,7 @@ def certify(
         forward: `forward(model, inputs) -> logits`, for models whose output is not a tensor.
         rank_tolerance: sine of the angle below which a pair counts as dependent; its ratio is then 1.
         spectral_tolerance: share of the largest stretch at which the smallest counts as zero.
+        beta: the weight of the conditional direction in v = h + beta d, positive.
 
     Returns:
         `Certificate(conditional, joint)` of plain numbers, at the cost of four backward and one forward passes (two
@@ -112,9 +116,11 @@ def certify(
     for name, tolerance in (("rank_tolerance", rank_tolerance), ("spectral_tolerance", spectral_tolerance)):
         if not 0 <= tolerance < 1:
             raise ValueError(f"{name}: expected a number from 0 to below 1, got {tolerance}")
+    if not 0 < beta < math.inf:
+        raise ValueError(f"beta: expected a positive finite weight of the conditional direction, got {beta!r}")
     jacobian = BatchJacobian(model, inputs, microbatch=microbatch, forward=forward)
     logits = jacobian.logits
-    signals = batch_signals(logits, teacher_logits.to(logits.device), labels.to(logits.device))
+    signals = batch_signals(logits, teacher_logits.to(logits.device), labels.to(logits.device), beta=beta)
     num_examples, num_classes = logits.shape
     left_to_learn = bool(signals.conditional.abs().amax() * math.sqrt(num_examples) > _ROUNDING)
     conditional = _Span.of(signals.conditional, signals.pure_conditional, rank_tolerance) if left_to_learn else None
@@ -125,15 +131,19 @@ def certify(
     grams = [gram / num_examples for gram in jacobian.grams([span.basis for span in spans])]
     if not all(gram.isfinite().all() for gram in grams):
         raise ValueError("model: expected finite vector-Jacobian products, got NaN or infinity")
-    limits = conditional_distortion_limit(num_classes), joint_distortion_limit(num_classes)
+    limits = conditional_distortion_limit(num_classes), joint_distortion_limit(num_classes, beta=beta)
     return Certificate(
-        conditional.certificate(grams[0], limits[0], 0.5, spectral_tolerance) if conditional else None,
+        conditional.certificate(grams[0], limits[0], beta, spectral_tolerance) if conditional else None,
         joint.certificate(grams[-1], limits[1], 1.0, spectral_tolerance) if joint else None,
     )
 
 
 def batch_signals(
-    student_logits: Float[Tensor, "N K"], teacher_logits: Float[Tensor, "N K"], labels: Int[Tensor, "N"]
+    student_logits: Float[Tensor, "N K"],
+    teacher_logits: Float[Tensor, "N K"],
+    labels: Int[Tensor, "N"],
+    *,
+    beta: float = PAPER_BETA,
 ) -> BatchSignals:
     """The two pairs of output signals whose fate under backpropagation decides about parameter learning.
 
@@ -149,7 +159,7 @@ def batch_signals(
             raise ValueError(f"{name}: expected shape (N, K), got {tuple(logits.shape)}")
         if not logits.isfinite().all():
             raise ValueError(f"{name}: expected finite logits, got NaN or infinity")
-    step = directions(student_logits.detach().double(), teacher_logits.detach().double(), labels)
+    step = directions(student_logits.detach().double(), teacher_logits.detach().double(), labels, beta=beta)
     root = math.sqrt(len(student_logits))
     potential = POTENTIAL_LABEL_WEIGHT * step.label + step.conditional
     return BatchSignals(step.conditional / root, step.pure_conditional / root, potential / root, step.update / root)

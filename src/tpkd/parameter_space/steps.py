@@ -9,9 +9,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tpkd.geometry import (
+    PAPER_BETA,
     POTENTIAL_LABEL_WEIGHT,
+    coefficient_constant,
     conditional_loss,
     directions,
+    joint_cosine_bound,
     label_loss,
     retention_bound,
 )
@@ -26,7 +29,7 @@ class ParameterGradients:
     tpkd: Float[Tensor, "P"]
     """g_T, the gradient of the TPKD loss."""
     increment: Float[Tensor, "P"]
-    """dg = g_T - g_C = J^T R / 2, what TPKD adds to its compensation."""
+    """dg = g_T - g_C = beta J^T R, what TPKD adds to its compensation."""
     conditional: Float[Tensor, "P"]
     """The gradient J^T U of the batch conditional loss."""
     potential: Float[Tensor, "P"]
@@ -46,11 +49,12 @@ def parameter_gradients(
     *,
     microbatch: int | None = None,
     forward: Forward | None = None,
+    beta: float = PAPER_BETA,
 ) -> ParameterGradients:
     """The gradients that the statements about parameter steps compare.
 
-    Paper: appendix D.2, g_T = J^T V, dg = J^T R / 2, grad L_cond = J^T U and grad Psi = J^T W. Arguments are those of
-    `certify`.
+    Paper: appendix D.2, g_T = J^T V, dg = beta J^T R with beta = 1/2, grad L_cond = J^T U and grad Psi = J^T W.
+    Arguments are those of `certify`.
 
     Example:
         >>> model = torch.nn.Linear(2, 3)
@@ -60,8 +64,8 @@ def parameter_gradients(
     """
     jacobian = BatchJacobian(model, inputs, microbatch=microbatch, forward=forward)
     logits = jacobian.logits
-    signals = batch_signals(logits, teacher_logits.to(logits.device), labels.to(logits.device))
-    stacks = torch.stack([signals.update, signals.pure_conditional / 2, signals.conditional, signals.potential])
+    signals = batch_signals(logits, teacher_logits.to(logits.device), labels.to(logits.device), beta=beta)
+    stacks = torch.stack([signals.update, beta * signals.pure_conditional, signals.conditional, signals.potential])
     return ParameterGradients(*jacobian.products(stacks / math.sqrt(len(logits))))
 
 
@@ -100,6 +104,7 @@ def parameter_conclusions(
     *,
     microbatch: int | None = None,
     forward: Forward | None = None,
+    beta: float = PAPER_BETA,
 ) -> ParameterConclusions:
     """Take the two parameter steps and look: theta - eta g_T against theta - eta g_C, and against theta.
 
@@ -115,7 +120,9 @@ def parameter_conclusions(
     """
     if not 0 < step_size < math.inf:
         raise ValueError(f"step_size: expected a positive finite number, got {step_size}")
-    gradients = parameter_gradients(model, inputs, teacher_logits, labels, microbatch=microbatch, forward=forward)
+    gradients = parameter_gradients(
+        model, inputs, teacher_logits, labels, microbatch=microbatch, forward=forward, beta=beta
+    )
 
     def losses(gradient: Tensor) -> tuple[float, float]:
         with displaced(model, -step_size * gradient):
@@ -136,9 +143,9 @@ class ShapeGain:
     """Lower bounds of |dg|^2, the larger one first."""
 
     by_pure_conditional: float
-    """m_c |R|^2 / 4."""
+    """m_c beta^2 |R|^2."""
     by_conditional: float
-    """m_c gamma_K^2 |U|^2 / 4."""
+    """m_c beta^2 gamma_K^2 |U|^2."""
 
 
 def parameter_shape_gain(
@@ -146,11 +153,13 @@ def parameter_shape_gain(
     student_logits: Float[Tensor, "N K"],
     teacher_logits: Float[Tensor, "N K"],
     labels: Int[Tensor, "N"],
+    *,
+    beta: float = PAPER_BETA,
 ) -> ShapeGain:
     """How much parameter gradient the kept conditional signal is certain to leave.
 
-    Paper: eq:parameter-shape-gain, |dg|^2 >= m_c |R|^2 / 4 >= m_c gamma_K^2 |U|^2 / 4, with m_c the `min_stretch` of
-    the conditional certificate.
+    Paper: eq:parameter-shape-gain, |dg|^2 >= m_c beta^2 |R|^2 >= m_c beta^2 gamma_K^2 |U|^2 with beta = 1/2 and m_c the
+    `min_stretch` of the conditional certificate; the proof holds for every `beta`.
 
     Example:
         >>> gain = parameter_shape_gain(
@@ -161,11 +170,11 @@ def parameter_shape_gain(
     """
     if not 0 <= min_stretch < math.inf:
         raise ValueError(f"min_stretch: expected a nonnegative finite number, got {min_stretch}")
-    signals = batch_signals(student_logits, teacher_logits, labels)
+    signals = batch_signals(student_logits, teacher_logits, labels, beta=beta)
     gamma = retention_bound(signals.update.shape[-1])
     return ShapeGain(
-        by_pure_conditional=min_stretch * signals.pure_conditional.square().sum().item() / 4,
-        by_conditional=min_stretch * gamma**2 * signals.conditional.square().sum().item() / 4,
+        by_pure_conditional=min_stretch * signals.pure_conditional.square().sum().item() * beta**2,
+        by_conditional=min_stretch * gamma**2 * signals.conditional.square().sum().item() * beta**2,
     )
 
 
@@ -221,12 +230,15 @@ def explicit_parameter_step(
     labels: Int[Tensor, "N"],
     *,
     lipschitz: float,
+    beta: float = PAPER_BETA,
 ) -> StepBound:
     """How far a TPKD parameter step may go and how much of Psi it then takes away, from the joint certificate alone.
 
     Paper: eq:explicit-parameter-step. Psi(theta - eta g_T) - Psi(theta) <= -eta mu E + 4 L M eta^2 E, so that
     eta <= mu / (8 M L) takes away at least eta mu E / 2; mu = ((1 + sqrt(gamma_K)) m - (1 - sqrt(gamma_K)) M) / 2 and
-    E = mean(|h|^2 + |u|^2 / 12), if the gradient of Psi is `lipschitz` on the step segment.
+    E = mean(|h|^2 + |u|^2 / 12), if the gradient of Psi is `lipschitz` on the step segment. That is for beta = 1/2; for
+    another `beta`, by appendix C.5, the change is at most -eta mu c E + L M C eta^2 E with E = mean(|h|^2 + |u|^2),
+    c = c_{4,beta}, C = max(1, beta^2) and `joint_cosine_bound` in place of sqrt(gamma_K) in mu.
 
     Example:
         >>> pair = PairCertificate(1.0, 2.0, 2.0, 13.93, 0.9, 19.0, 1.0, True, True)
@@ -236,15 +248,21 @@ def explicit_parameter_step(
     """
     _check_lipschitz(lipschitz)
     step = directions(student_logits.detach().double(), teacher_logits.detach().double(), labels)
-    energy = (step.label.square().sum(-1) + step.conditional.square().sum(-1) / 12).mean().item()
-    root = math.sqrt(retention_bound(step.label.shape[-1]))
-    mu = angle_bound(root, certificate.min_stretch, certificate.max_stretch)
+    num_classes = step.label.shape[-1]
+    cosine = joint_cosine_bound(num_classes, beta=beta)
+    mu = angle_bound(cosine, certificate.min_stretch, certificate.max_stretch)
     if not mu > 0:
         raise ValueError(
             f"certificate: expected a joint certificate with distortion ratio below {certificate.limit:g}, "
             f"got {certificate.distortion_ratio:g}: no step is certain to descend"
         )
-    return StepBound(mu * energy, 4 * lipschitz * certificate.max_stretch * energy)
+    h, u = step.label.square().sum(-1), step.conditional.square().sum(-1)
+    if beta == PAPER_BETA:
+        energy = (h + u / 12).mean().item()
+        return StepBound(mu * energy, 4 * lipschitz * certificate.max_stretch * energy)
+    energy = (h + u).mean().item()
+    constant = coefficient_constant(POTENTIAL_LABEL_WEIGHT, beta, num_classes)
+    return StepBound(mu * constant * energy, lipschitz * certificate.max_stretch * max(1.0, beta**2) * energy)
 
 
 def _check_lipschitz(lipschitz: float) -> None:

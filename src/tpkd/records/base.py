@@ -3,13 +3,36 @@
 import json
 import types
 import typing
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar, Self
+
+_ADDED = "added"
+
+
+def added(default: Any) -> Any:
+    """A field that came after the first records of its kind: written only where it is not the default.
+
+    Records that say nothing new keep their bytes, and those from before it are read as having the default.
+
+    Example:
+        >>> @dataclass(frozen=True)
+        ... class Measured(Record):
+        ...     value: float
+        ...     beta: float = added(0.5)
+        >>> Measured(1.0).to_dict(), Measured(1.0, 2.0).to_dict()
+        ({'schema': 1, 'value': 1.0}, {'schema': 1, 'value': 1.0, 'beta': 2.0})
+        >>> Measured.from_dict({"schema": 1, "value": 1.0}).beta
+        0.5
+    """
+    return field(default=default, metadata={_ADDED: True})
 
 
 @dataclass(frozen=True)
 class Record:
-    """The top of a record: it carries a schema version, its parts are plain frozen dataclasses."""
+    """The top of a record: it carries a schema version, its parts are plain frozen dataclasses.
+
+    A field with a default may be absent in an older record; see `added`.
+    """
 
     schema: ClassVar[int] = 1
 
@@ -39,7 +62,10 @@ class Record:
 
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        items = ((each, getattr(value, each.name)) for each in fields(value))
+        return {
+            each.name: _plain(item) for each, item in items if not (_ADDED in each.metadata and item == each.default)
+        }
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
@@ -73,12 +99,13 @@ def _build(kind: Any, value: Any, path: str) -> Any:
 
 def _build_dataclass(kind: Any, value: Any, path: str) -> Any:
     _check(isinstance(value, dict), path, "an object", value)
-    names = {field.name for field in fields(kind)}
-    if names != set(value):
-        missing, unknown = sorted(names - set(value)), sorted(set(value) - names)
+    known = {each.name for each in fields(kind)}
+    needed = {each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING}
+    if not needed <= set(value) <= known:
+        missing, unknown = sorted(needed - set(value)), sorted(set(value) - known)
         raise ValueError(f"{path}: missing {missing or 'nothing'}, unknown {unknown or 'nothing'}")
     hints = typing.get_type_hints(kind)
-    return kind(**{name: _build(hints[name], value[name], f"{path}.{name}") for name in names})
+    return kind(**{name: _build(hints[name], item, f"{path}.{name}") for name, item in value.items()})
 
 
 def _check(fits: bool, path: str, expected: str, value: Any) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tpkd.records.base import Record
+from tpkd.records.base import Record, added
 
 
 @dataclass(frozen=True)
@@ -163,9 +163,9 @@ class ExactHeadState:
     compensation_difference: float
     """The largest difference between the conditional losses after a compensation-only and a CE step."""
     least_alignment_residual: float
-    """R_h = g'v - |v|^2 - gamma |g|^2 / 4."""
-    least_descent_slack: float
-    """The fall of the potential minus the part of it that is certain beforehand."""
+    """R_h = g'v - |v|^2 - gamma |g|^2 / 4; c_{w,beta} (|h|^2 + |u|^2) is subtracted for another coefficient."""
+    least_descent_slack: float | None
+    """The fall of the potential minus the part of it that is certain beforehand; None where no part of it is."""
     execution_error: float
     margin_discrepancy: float
     """By how much the margin that TPKD left lowest is below the CE step's; rounding."""
@@ -182,9 +182,12 @@ class ExactHeadRecord(StudyRecord):
     batch_size: int
     directions: tuple[str, ...]
     retention_bound: float
-    cosine_bound: float
+    cosine_bound: float | None
+    """Of cos(g_Phi, v); None where the coefficient is not the paper's, and nothing is claimed of the cosine."""
     candidate_steps: int
     states: tuple[ExactHeadState, ...]
+    beta: float = added(0.5)
+    """The coefficient of TPKD and its controls; the paper's unless the settings of the objective say otherwise."""
 
 
 @dataclass(frozen=True)
@@ -246,6 +249,8 @@ class CertificatesRecord(StudyRecord):
     conditional_limit: float
     joint_limit: float
     states: tuple[CertificateState, ...]
+    beta: float = added(0.5)
+    """The coefficient of TPKD and its controls; the paper's unless the settings of the objective say otherwise."""
 
 
 @dataclass(frozen=True)
@@ -288,3 +293,5 @@ class ContinuationRecord(StudyRecord):
     tpkd_end: float
     tpkd_minus_ce: float
     tpkd_minus_compensation: float
+    beta: float = added(0.5)
+    """The coefficient of TPKD and its controls; the paper's unless the settings of the objective say otherwise."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from tpkd.records import BlockingRecord, CertificatesRecord, ContinuationRecord, ExactHeadRecord, StudyRecord
 from tpkd.report.bundle import ReportRecords
-from tpkd.report.methods import PAPER_CERTIFICATE, PAPER_CONTINUATION, PAPER_EXACT, PAPER_STATES, title
+from tpkd.report.methods import PAPER_BETA, PAPER_CERTIFICATE, PAPER_CONTINUATION, PAPER_EXACT, PAPER_STATES, title
 from tpkd.report.tables import Column, Look, Row, Table
 
 
@@ -89,7 +89,7 @@ def _exact(record: ExactHeadRecord, paper: bool) -> Table:
         "start. A margin is lost when it is below that of the CE step."
     )
     caption = "Exact head steps learn conditional structure while preserving label-step progress."
-    return Table("exact", caption, columns, tuple(rows), (note, *_scalings(record)))
+    return Table("exact", caption, columns, tuple(rows), (note, *_coefficient(record), *_scalings(record)))
 
 
 def _certificate(record: CertificatesRecord, paper: bool) -> Table:
@@ -115,7 +115,8 @@ def _certificate(record: CertificatesRecord, paper: bool) -> Table:
         "too. Gain is compensation-only's conditional KL after one training iteration minus TPKD's."
     )
     caption = "The conditional advantage under ordinary backpropagation."
-    return Table("certificate", caption, columns, tuple(rows), (note, *_scalings(record)))
+    notes = (note, *_coefficient(record), *_measured(record), *_scalings(record))
+    return Table("certificate", caption, columns, tuple(rows), notes)
 
 
 def _continuation(record: ContinuationRecord, paper: bool) -> Table:
@@ -135,7 +136,7 @@ def _continuation(record: ContinuationRecord, paper: bool) -> Table:
         notes.append(f"Paper: from {start} to {end}; {minus_ce} to CE and {minus_compensation} to compensation only.")
     columns = (Column("iteration", text=True), *(Column(title(curve.objective)) for curve in record.curves))
     caption = f"Conditional KL from {record.state.name} on, in nats, on training samples apart from those learned from."
-    return Table("continuation", caption, columns, tuple(rows), (*notes, *_scalings(record)))
+    return Table("continuation", caption, columns, tuple(rows), (*notes, *_coefficient(record), *_scalings(record)))
 
 
 def study_notes(record: StudyRecord) -> Iterator[str]:
@@ -170,6 +171,21 @@ def checks_table(records: ReportRecords) -> Table | None:
     caption = "Statements checked case by case; a theorem must hold in every case, an observation may fail."
     made = Table("checks", caption, (*columns, Column("cases"), Column("violations")), tuple(rows))
     return made if rows else None
+
+
+def _coefficient(record: ExactHeadRecord | CertificatesRecord | ContinuationRecord) -> Iterator[str]:
+    if record.beta != PAPER_BETA:
+        yield f"TPKD and its controls have the coefficient β = {record.beta:g} instead of the paper's 1/2."
+
+
+def _measured(record: CertificatesRecord) -> Iterator[str]:
+    if record.beta != PAPER_BETA:
+        pairs = [batch.joint for state in record.states for batch in state.batches if batch.joint is not None]
+        passed = sum(pair.passes_measured for pair in pairs)
+        yield (
+            f"The joint limit is the one for any coefficient, {record.joint_limit:.3g}; by their measured angle "
+            f"{passed} of {len(pairs)} batches pass."
+        )
 
 
 def _scalings(record: StudyRecord) -> Iterator[str]:

@@ -29,6 +29,8 @@ ABLATION = {
 }
 """Condition and direction; compensation only is a row that the paper's table does not have."""
 
+PAPER_BETA = 0.5
+
 PAPER_ACCURACY = {
     "vision": {
         "ce": (87.37, 0.07),

@@ -14,6 +14,7 @@ from tpkd.files import InputError
 from tpkd.models import weights_fingerprint
 from tpkd.records import ContinuationCurve, ContinuationPoint, ContinuationRecord, Scaling
 from tpkd.studies.checks import scaling
+from tpkd.studies.coefficient import study_beta
 from tpkd.studies.states import Bench, OnProgress, Snapshot, choose_epochs, open_bench
 from tpkd.theory import diagnose
 from tpkd.training.step import take_step
@@ -39,6 +40,7 @@ def study_continuation(
 
     Paper: section 6 and its appendix on the 128-iteration continuation. Every objective takes its directions from its
     own current student; the rate is constant; the observed samples are of the training pool and never learned from.
+    TPKD's coefficient is that of its settings.
 
     Args:
         config: the run, with its section `study`.
@@ -55,6 +57,7 @@ def study_continuation(
     settings = config.study.continuation
     chosen = () if settings.state is None else (settings.state,)
     (epoch,) = choose_epochs(config, "continuation.state", chosen, (max(config.snapshots),))
+    beta = study_beta(config, OBJECTIVES)
     bench = open_bench(config, directory)
     update, observed, scaled = _divide(bench)
     observation = _observe_teacher(bench, observed)
@@ -63,7 +66,7 @@ def study_continuation(
     points = {0, settings.iterations} | {point for point in settings.points if point < settings.iterations}
     curves = []
     for position, objective in enumerate(OBJECTIVES):
-        steps = _continue(bench, snapshot, objective, batches)
+        steps = _continue(bench, snapshot, objective, batches, beta)
         curves.append(_curve(bench, objective, steps, points, observation, position, on_progress))
     ce, compensation, tpkd = (curve.points[-1].conditional_loss for curve in curves)
     return ContinuationRecord(
@@ -84,6 +87,7 @@ def study_continuation(
         tpkd_end=tpkd,
         tpkd_minus_ce=tpkd - ce,
         tpkd_minus_compensation=tpkd - compensation,
+        beta=beta,
     )
 
 
@@ -122,10 +126,12 @@ def _blocks(bench: Bench, dataset: Dataset, view_ids: np.ndarray) -> Iterator[Sa
         yield SampleBatch(inputs, *map(torch.from_numpy, columns))
 
 
-def _continue(bench: Bench, snapshot: Snapshot, objective: str, batches: TrainingBatches) -> Iterator[tuple[int, bool]]:
+def _continue(
+    bench: Bench, snapshot: Snapshot, objective: str, batches: TrainingBatches, beta: float
+) -> Iterator[tuple[int, bool]]:
     """The iterations of one objective from the snapshot on: how many are done, and whether the last was left out."""
     bench.restore(snapshot)
-    run = bench.iterations(objective, batches)
+    run = bench.iterations(objective, batches, beta=beta)
     yield 0, False
     for step, samples in enumerate(load_batches(batches, workers=bench.run.config.workers), start=1):
         yield step, take_step(run, step, samples).skipped

@@ -8,15 +8,32 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tpkd.config import ConfigError, RunConfig
+from tpkd.config import ConfigError, RunConfig, StudyConfig
 from tpkd.data import SampleBatch, TrainingBatches, load_batches
 from tpkd.files import InputError
-from tpkd.geometry import conditional_loss, label_loss, margins, named_direction, retention_bound
+from tpkd.geometry import (
+    PAPER_BETA,
+    POTENTIAL_LABEL_WEIGHT,
+    coefficient_constant,
+    conditional_loss,
+    general_step_limit,
+    label_loss,
+    margins,
+    named_direction,
+    retention_bound,
+)
 from tpkd.parameter_space import HeadFactorization, absorb_bias, as_found, factorize_features
 from tpkd.records import ExactHeadBatch, ExactHeadRecord, ExactHeadState, Scaling
 from tpkd.studies.checks import Checks, Statement, scaling
+from tpkd.studies.coefficient import study_beta
 from tpkd.studies.states import Bench, OnProgress, Snapshot, choose_epochs, ends, open_bench
-from tpkd.theory import descent_certificate, joint_alignment, joint_potential, retention
+from tpkd.theory import (
+    descent_certificate,
+    general_descent_certificate,
+    joint_alignment,
+    joint_potential,
+    retention,
+)
 from tpkd.training import materials
 
 DIRECTIONS = ("ce", "compensation-only", "tpkd-no-projection", "tpkd", "full-kl")
@@ -31,6 +48,13 @@ STATEMENTS = {
     "gain": Statement("TPKD ends with less conditional loss than CE", theorem=False, strict=True),
     "unprojected": Statement("an unprojected step loses a margin of the CE step", theorem=False, strict=True),
 }
+GENERAL = {
+    "alignment": Statement("g_Phi'v >= c_{w,beta} (|h|^2 + |u|^2) with w = 4"),
+    "descent": Statement(
+        "Phi falls by at least (eta c_{w,beta} / 2)(|h|^2 + |u|^2) with w = 4, for steps up to its limit"
+    ),
+}
+"""What the paper proves where the coefficient is not 1/2; of the cosine it claims nothing there."""
 
 
 class _NotExecutableError(ValueError):
@@ -61,7 +85,8 @@ class _Outcome:
     endpoints: dict[str, Tensor]
     gains: Tensor
     alignment_residual: Tensor
-    descent_slack: Tensor
+    descent_slack: Tensor | None
+    """None where no fall of the potential is certain beforehand."""
     compensation_difference: Tensor
     margin_slack: Tensor
 
@@ -73,7 +98,8 @@ def study_exact_head(
 
     Paper: tab:exact. Features are frozen, the bias is a column of them, and dA = -eta X^+ V with an SVD in float64 and
     no ridge; the rows of V are not divided by the size of the batch. From the same start a step of each of five
-    directions; the first batch of each state is done twice.
+    directions; the first batch of each state is done twice. TPKD's coefficient is that of its settings; where it is not
+    the paper's, the bounds are those of appendix C.5.
 
     Args:
         config: the run, with its section `study`.
@@ -89,6 +115,7 @@ def study_exact_head(
     """
     settings = config.study.exact_head
     epochs = choose_epochs(config, "exact_head.states", settings.states, ends(config.snapshots))
+    beta = study_beta(config, DIRECTIONS)
     bench = open_bench(config, directory)
     if not bench.run.student.has_linear_head:
         raise ConfigError("student.model: an exact head step needs one linear head on the features")
@@ -98,9 +125,9 @@ def study_exact_head(
     while size > 1:
         count = min(settings.batches, available // size)
         batches = bench.batches(bench.run.dataset, batch_size=size, num_batches=count)
-        checks = Checks(STATEMENTS, config.study.tolerance)
+        checks = Checks(_statements(beta), config.study.tolerance)
         try:
-            states = tuple(_states(bench, epochs, batches, checks, on_progress))
+            states = tuple(_states(bench, epochs, batches, beta, checks, on_progress))
         except _NotExecutableError as error:
             size, reason = size // 2, f"{size} rows: {error}"
             continue
@@ -108,12 +135,23 @@ def study_exact_head(
             *scaling("batch_size", settings.batch_size, size, reason),
             *scaling("batches", settings.batches, count, f"the data have {available} samples"),
         )
-        return _record(bench, checks, states, scaled, size)
+        return _record(bench, checks, states, scaled, size, beta)
     raise InputError(f"study.exact_head: expected features of full row rank, found none: {reason}")
 
 
+def _statements(beta: float) -> dict[str, Statement]:
+    if beta == PAPER_BETA:
+        return STATEMENTS
+    return {name: statement for name, statement in (STATEMENTS | GENERAL).items() if name != "cosine"}
+
+
 def _record(
-    bench: Bench, checks: Checks, states: tuple[ExactHeadState, ...], scaled: tuple[Scaling, ...], size: int
+    bench: Bench,
+    checks: Checks,
+    states: tuple[ExactHeadState, ...],
+    scaled: tuple[Scaling, ...],
+    size: int,
+    beta: float,
 ) -> ExactHeadRecord:
     study, gamma = bench.run.config.study, retention_bound(bench.run.dataset.num_classes)
     return ExactHeadRecord(
@@ -126,24 +164,30 @@ def _record(
         batch_size=size,
         directions=DIRECTIONS,
         retention_bound=gamma,
-        cosine_bound=math.sqrt(gamma),
+        cosine_bound=math.sqrt(gamma) if beta == PAPER_BETA else None,
         candidate_steps=len(DIRECTIONS) * sum(len(state.batches) for state in states),
         states=states,
+        beta=beta,
     )
 
 
 def _states(
-    bench: Bench, epochs: tuple[int, ...], batches: TrainingBatches, checks: Checks, on_progress: OnProgress | None
+    bench: Bench,
+    epochs: tuple[int, ...],
+    batches: TrainingBatches,
+    beta: float,
+    checks: Checks,
+    on_progress: OnProgress | None,
 ) -> Iterator[ExactHeadState]:
     total = len(epochs) * len(batches)
     for position, epoch in enumerate(epochs):
         snapshot = bench.snapshot(epoch)
         outcomes = []
         for number, samples in enumerate(load_batches(batches, workers=bench.run.config.workers)):
-            outcomes.append(_step(bench, number, samples, checks))
+            outcomes.append(_step(bench, number, samples, beta, checks))
             if on_progress is not None:
                 on_progress(position * len(batches) + number + 1, total)
-        yield _summary(bench, snapshot, outcomes, batches)
+        yield _summary(bench, snapshot, outcomes, batches, beta)
 
 
 def _start(bench: Bench, samples: SampleBatch) -> _Start:
@@ -162,30 +206,43 @@ def _start(bench: Bench, samples: SampleBatch) -> _Start:
     return _Start(samples, X, head, solver, X @ head, bench.teacher_logits(samples))
 
 
-def _endpoints(start: _Start, step_size: float, tolerance: float) -> tuple[dict[str, Tensor], float]:
+def _endpoints(start: _Start, study: StudyConfig, beta: float) -> tuple[dict[str, Tensor], float]:
     """The logits after a head step of each direction, and their largest distance from where they should be."""
-    z, errors = start.logits, [0.0]
+    z, errors, step_size = start.logits, [0.0], study.exact_head.step_size
     endpoints = {START: z}
     for name in DIRECTIONS:
-        direction = named_direction(name, z, start.teacher_logits, start.labels)
+        direction = named_direction(name, z, start.teacher_logits, start.labels, beta=beta)
         endpoints[name] = start.features @ (start.head + start.solver.update(direction, step_size))
         errors.append((endpoints[name] - (z - step_size * direction)).abs().max().item())
-    if max(errors) > tolerance:
+    if not max(errors) <= study.tolerance:
         raise _NotExecutableError(f"the largest execution error is {max(errors):g}")
     return endpoints, max(errors)
 
 
-def _step(bench: Bench, number: int, samples: SampleBatch, checks: Checks) -> _Outcome:
+def _certain_descent(start: _Start, step_size: float, beta: float) -> Tensor | None:
+    """By how much the potential is certain to fall in a TPKD step; None where no statement covers the step."""
+    cases = start.logits, start.teacher_logits, start.labels
+    if beta == PAPER_BETA:
+        return descent_certificate(*cases, step_size).certain
+    num_classes, weight = start.logits.shape[-1], POTENTIAL_LABEL_WEIGHT
+    if coefficient_constant(weight, beta, num_classes) <= 0 or step_size > general_step_limit(
+        weight, beta, num_classes
+    ):
+        return None
+    return general_descent_certificate(*cases, step_size, label_weight=weight, beta=beta).certain
+
+
+def _step(bench: Bench, number: int, samples: SampleBatch, beta: float, checks: Checks) -> _Outcome:
     study = bench.run.config.study
-    eta, tolerance = study.exact_head.step_size, study.tolerance
     start = _start(bench, samples)
     z, zt, y = start.logits, start.teacher_logits, start.labels
-    endpoints, error = _endpoints(start, eta, tolerance)
+    endpoints, error = _endpoints(start, study, beta)
     conditional = {name: conditional_loss(logits, zt, y) for name, logits in endpoints.items()}
     potential = {name: joint_potential(logits, zt, y) for name, logits in endpoints.items()}
     reference = margins(endpoints["ce"], y)
     slacks = {name: margins(endpoints[name], y) - reference for name in DIRECTIONS}
-    kept, aligned = retention(z, zt, y).descent_share, joint_alignment(z, zt, y)
+    kept, aligned = retention(z, zt, y).descent_share, joint_alignment(z, zt, y, beta=beta)
+    certain = _certain_descent(start, study.exact_head.step_size, beta)
     outcome = _Outcome(
         row=ExactHeadBatch(
             batch=number,
@@ -197,7 +254,7 @@ def _step(bench: Bench, number: int, samples: SampleBatch, checks: Checks) -> _O
             potential=_means(potential),
             gain=(conditional["ce"] - conditional["tpkd"]).mean().item(),
             positive_examples=int((conditional["ce"] > conditional["tpkd"]).sum()),
-            lost_examples={name: int((slack < -tolerance).any(-1).sum()) for name, slack in slacks.items()},
+            lost_examples={name: int((~(slack >= -study.tolerance)).any(-1).sum()) for name, slack in slacks.items()},
             least_retention=kept.min().item(),
             least_cosine=aligned.cosine.min().item(),
             execution_error=error,
@@ -205,28 +262,37 @@ def _step(bench: Bench, number: int, samples: SampleBatch, checks: Checks) -> _O
         endpoints=endpoints,
         gains=conditional["ce"] - conditional["tpkd"],
         alignment_residual=aligned.inner_product - aligned.lower_bound,
-        descent_slack=potential[START] - potential["tpkd"] - descent_certificate(z, zt, y, eta).certain,
+        descent_slack=None if certain is None else potential[START] - potential["tpkd"] - certain,
         compensation_difference=(conditional["compensation-only"] - conditional["ce"]).abs(),
         margin_slack=slacks["tpkd"],
     )
-    gamma = retention_bound(z.shape[-1])
+    _check(outcome, kept, aligned.cosine, slacks["tpkd-no-projection"], beta, checks)
+    return outcome
+
+
+def _check(outcome: _Outcome, kept: Tensor, cosine: Tensor, unprojected: Tensor, beta: float, checks: Checks) -> None:
+    gamma = retention_bound(outcome.endpoints[START].shape[-1])
     checks.add("margins", outcome.margin_slack)
     checks.add("compensation", -outcome.compensation_difference)
     checks.add("retention", kept - gamma)
-    checks.add("cosine", aligned.cosine - math.sqrt(gamma))
+    if beta == PAPER_BETA:
+        checks.add("cosine", cosine - math.sqrt(gamma))
     checks.add("alignment", outcome.alignment_residual)
-    checks.add("descent", outcome.descent_slack)
+    if outcome.descent_slack is not None:
+        checks.add("descent", outcome.descent_slack)
     checks.add("gain", outcome.gains)
-    checks.add("unprojected", -slacks["tpkd-no-projection"].amin(-1))
-    return outcome
+    checks.add("unprojected", -unprojected.amin(-1))
 
 
 def _means(values: dict[str, Tensor]) -> dict[str, float]:
     return {name: value.mean().item() for name, value in values.items()}
 
 
-def _summary(bench: Bench, snapshot: Snapshot, outcomes: list[_Outcome], batches: TrainingBatches) -> ExactHeadState:
+def _summary(
+    bench: Bench, snapshot: Snapshot, outcomes: list[_Outcome], batches: TrainingBatches, beta: float
+) -> ExactHeadState:
     rows = [outcome.row for outcome in outcomes]
+    descents = [outcome.descent_slack.min().item() for outcome in outcomes if outcome.descent_slack is not None]
 
     def change(losses: list[dict[str, float]]) -> float:
         return sum(loss["tpkd"] - loss[START] for loss in losses) / len(losses)
@@ -244,18 +310,17 @@ def _summary(bench: Bench, snapshot: Snapshot, outcomes: list[_Outcome], batches
         lost_examples={name: sum(row.lost_examples[name] for row in rows) for name in DIRECTIONS},
         compensation_difference=max(outcome.compensation_difference.max().item() for outcome in outcomes),
         least_alignment_residual=min(outcome.alignment_residual.min().item() for outcome in outcomes),
-        least_descent_slack=min(outcome.descent_slack.min().item() for outcome in outcomes),
+        least_descent_slack=min(descents, default=None),
         execution_error=max(row.execution_error for row in rows),
         margin_discrepancy=max(0.0, -min(outcome.margin_slack.min().item() for outcome in outcomes)),
-        repeat_difference=_repeat(bench, snapshot, outcomes[0], batches),
+        repeat_difference=_repeat(bench, snapshot, outcomes[0], batches, beta),
         batches=tuple(rows),
     )
 
 
-def _repeat(bench: Bench, snapshot: Snapshot, first: _Outcome, batches: TrainingBatches) -> float:
+def _repeat(bench: Bench, snapshot: Snapshot, first: _Outcome, batches: TrainingBatches, beta: float) -> float:
     """Do the first batch once more, from the restored state on."""
     bench.restore(snapshot)
     (samples,) = load_batches(batches, stop=1)
-    study = bench.run.config.study
-    again, _ = _endpoints(_start(bench, samples), study.exact_head.step_size, study.tolerance)
+    again, _ = _endpoints(_start(bench, samples), bench.run.config.study, beta)
     return max((again[name] - first.endpoints[name]).abs().max().item() for name in DIRECTIONS)

@@ -11,10 +11,11 @@ from tpkd.cache import library_versions
 from tpkd.config import ConfigError, RunConfig, keyed
 from tpkd.data import Dataset, ModelInputs, SampleBatch, TrainingBatches
 from tpkd.files import InputError
+from tpkd.geometry import PAPER_BETA
 from tpkd.models import weights_fingerprint
-from tpkd.objectives import create
 from tpkd.parameter_space import network_logits
 from tpkd.records import SnapshotState, StudySource
+from tpkd.studies.coefficient import create_for_study
 from tpkd.training import materials
 from tpkd.training.checkpoint import Checkpoint
 from tpkd.training.directory import CONFIG_NAME, check_bound
@@ -99,10 +100,11 @@ class Bench:
         num_samples = batch_size * num_batches
         return TrainingBatches(dataset, self.run.preparation, seed=seed, batch_size=batch_size, num_samples=num_samples)
 
-    def iterations(self, objective: str, batches: TrainingBatches) -> Run:
+    def iterations(self, name: str, batches: TrainingBatches, *, beta: float = PAPER_BETA) -> Run:
         """The run with another objective and other batches; network, optimiser and scaler are the same objects."""
         config = self.run.config.model_copy(update={"batch_size": batches.batch_size})
-        return replace(self.run, config=config, dataset=batches.dataset, batches=batches, objective=create(objective))
+        objective = create_for_study(name, beta)
+        return replace(self.run, config=config, dataset=batches.dataset, batches=batches, objective=objective)
 
     def student_logits(self, inputs: ModelInputs) -> Float[Tensor, "N K"]:
         """Logits of the student in evaluation mode and its own precision, in float64 on the CPU."""

@@ -9,15 +9,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tpkd.geometry.cone import least_prefix_mean
-from tpkd.geometry.constants import POTENTIAL_LABEL_WEIGHT
-from tpkd.geometry.directions import accurate_difference
+from tpkd.geometry.constants import PAPER_BETA, POTENTIAL_LABEL_WEIGHT
+from tpkd.geometry.directions import accurate_difference, check_beta
 from tpkd.geometry.divergences import binary_kl_divergence
 from tpkd.theory.blocking import pair_is_blocked
 from tpkd.theory.compensation import pair_transfer_cost
 from tpkd.theory.pair import Pair, first_place, split_pair
 from tpkd.theory.vectors import inner
-
-_BETA = 0.5
 
 
 @dataclass(frozen=True)
@@ -77,11 +75,16 @@ class Diagnosis:
 
 
 def diagnose(
-    student_logits: Float[Tensor, "*batch K"], teacher_logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]
+    student_logits: Float[Tensor, "*batch K"],
+    teacher_logits: Float[Tensor, "*batch K"],
+    labels: Int[Tensor, "*batch"],
+    *,
+    beta: float = PAPER_BETA,
 ) -> Diagnosis:
     """Everything the theory says about a student, its teacher and the labels, for each example.
 
-    Paper: sections 3, 4 and 5 in one pass; each field agrees with the function of its own statement.
+    Paper: sections 3, 4 and 5 in one pass; each field agrees with the function of its own statement. `update_cosine`
+    alone is of the step, and so of `beta`.
 
     Shapes: logits `(*batch, K)`, labels `(*batch)`; every field is `(*batch)`. Logits are looked at: one that is not
     finite is refused by argument and row.
@@ -95,13 +98,14 @@ def diagnose(
         >>> summary["examples"], summary["blocked_share"], round(summary["blocked"]["conditional_loss"], 4)
         (1, 1.0, 0.1717)
     """
+    check_beta(beta)
     pair = split_pair(student_logits, teacher_logits, labels)
     _check_finite("student_logits", student_logits)
     _check_finite("teacher_logits", teacher_logits)
-    return diagnose_pair(pair)
+    return diagnose_pair(pair, beta=beta)
 
 
-def diagnose_pair(pair: Pair) -> Diagnosis:
+def diagnose_pair(pair: Pair, *, beta: float = PAPER_BETA) -> Diagnosis:
     """`diagnose` of predictions that are split already and known to be finite."""
     student, teacher = pair.student, pair.teacher
     r, q = student.log_conditional.exp(), teacher.log_conditional.exp()
@@ -123,7 +127,7 @@ def diagnose_pair(pair: Pair) -> Diagnosis:
         min_confidence=(student.log_odds + cost).sigmoid(),
         compensation=compensation,
         retention=_retention(difference, safe),
-        update_cosine=_update_cosine(pair, r, difference, safe, compensation),
+        update_cosine=_update_cosine(pair, r, difference, safe, compensation, beta),
         num_classes=r.shape[-1] + 1,
     )
 
@@ -142,11 +146,13 @@ def _retention(difference: Tensor, safe: Tensor) -> Tensor:
     return torch.where(scale.squeeze(-1) > 0, inner(u, safe / scale) / inner(u, u), 1.0)
 
 
-def _update_cosine(pair: Pair, r: Tensor, difference: Tensor, safe: Tensor, compensation: Tensor) -> Tensor:
+def _update_cosine(
+    pair: Pair, r: Tensor, difference: Tensor, safe: Tensor, compensation: Tensor, beta: float
+) -> Tensor:
     residual = pair.student.log_residual.exp()
     h = residual.unsqueeze(-1) * r
     gradient = _scaled(POTENTIAL_LABEL_WEIGHT * h + difference, -POTENTIAL_LABEL_WEIGHT * residual)
-    update = _scaled(h + _BETA * safe, -residual - _BETA * compensation)
+    update = _scaled(h + beta * safe, -residual - beta * compensation)
     cosine = _inner(gradient, update) / (_inner(gradient, gradient) * _inner(update, update)).sqrt()
     return torch.where(cosine.isnan(), 1.0, cosine)
 

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tpkd.geometry.constants import POTENTIAL_LABEL_WEIGHT, retention_bound
+from tpkd.geometry.constants import PAPER_BETA, POTENTIAL_LABEL_WEIGHT, coefficient_constant, retention_bound
 from tpkd.geometry.directions import directions
 from tpkd.geometry.divergences import conditional_loss, label_loss
 from tpkd.geometry.inputs import check_pair
@@ -63,18 +63,23 @@ class JointAlignment:
     inner_product: Float[Tensor, "*batch"]
     """g_Phi'v, the first-order descent."""
     lower_bound: Float[Tensor, "*batch"]
-    """||v||^2 + (gamma_K / 4) ||g_Phi||^2."""
+    """||v||^2 + (gamma_K / 4) ||g_Phi||^2 for beta = 1/2, elsewhere c_{4,beta} (||h||^2 + ||u||^2)."""
     cosine: Float[Tensor, "*batch"]
-    """cos(g_Phi, v), at least sqrt(gamma_K); 1 where both vanish."""
+    """cos(g_Phi, v), at least `tpkd.geometry.joint_cosine_bound`; 1 where both vanish."""
 
 
 def joint_alignment(
-    student_logits: Float[Tensor, "*batch K"], teacher_logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]
+    student_logits: Float[Tensor, "*batch K"],
+    teacher_logits: Float[Tensor, "*batch K"],
+    labels: Int[Tensor, "*batch"],
+    *,
+    beta: float = PAPER_BETA,
 ) -> JointAlignment:
     """How surely the protected direction descends the joint potential, at each example.
 
     Paper: eq:full-alignment, prop:full-alignment. g_Phi'v >= ||v||^2 + (gamma_K / 4) ||g_Phi||^2 and
-    cos(g_Phi, v) >= sqrt(gamma_K), tight.
+    cos(g_Phi, v) >= sqrt(gamma_K), tight, for beta = 1/2. Another positive `beta` has the bound of appendix C.5,
+    which is negative and says nothing where 16 beta gamma_K < 1.
 
     Shapes: logits `(*batch, K)`, labels `(*batch)`; every field is `(*batch)`.
 
@@ -83,13 +88,18 @@ def joint_alignment(
         >>> joint_alignment(student, teacher, torch.tensor([0])).cosine
         tensor([0.9947])
     """
-    step = directions(student_logits, teacher_logits, labels)
+    step = directions(student_logits, teacher_logits, labels, beta=beta)
     gradient = POTENTIAL_LABEL_WEIGHT * step.label + step.conditional
-    return _alignment(gradient, step.update, student_logits.shape[-1])
+    energy = inner(step.label, step.label) + inner(step.conditional, step.conditional)
+    return _alignment(gradient, step.update, energy, student_logits.shape[-1], beta)
 
 
 def batch_alignment(
-    student_logits: Float[Tensor, "*batch K"], teacher_logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]
+    student_logits: Float[Tensor, "*batch K"],
+    teacher_logits: Float[Tensor, "*batch K"],
+    labels: Int[Tensor, "*batch"],
+    *,
+    beta: float = PAPER_BETA,
 ) -> JointAlignment:
     """How surely the stacked protected directions of a batch descend the mean of the joint potential.
 
@@ -102,19 +112,20 @@ def batch_alignment(
         >>> batch_alignment(student, teacher, torch.tensor([0, 1])).cosine > 0.866
         tensor(True)
     """
-    step = directions(student_logits, teacher_logits, labels)
+    step = directions(student_logits, teacher_logits, labels, beta=beta)
     scale = max(labels.numel(), 1) ** -0.5
     W = scale * (POTENTIAL_LABEL_WEIGHT * step.label + step.conditional)
-    return _alignment(W.reshape(-1), scale * step.update.reshape(-1), student_logits.shape[-1])
+    energy = ((scale * step.label).square() + (scale * step.conditional).square()).sum()
+    return _alignment(W.reshape(-1), scale * step.update.reshape(-1), energy, student_logits.shape[-1], beta)
 
 
-def _alignment(gradient: Tensor, update: Tensor, num_classes: int) -> JointAlignment:
-    gamma = retention_bound(num_classes)
-    return JointAlignment(
-        inner_product=inner(gradient, update),
-        lower_bound=inner(update, update) + gamma / 4 * inner(gradient, gradient),
-        cosine=_cosine(gradient, update),
-    )
+def _alignment(gradient: Tensor, update: Tensor, energy: Tensor, num_classes: int, beta: float) -> JointAlignment:
+    """The two directions against each other; `energy` is ||h||^2 + ||u||^2."""
+    if beta == PAPER_BETA:
+        lower_bound = inner(update, update) + retention_bound(num_classes) / 4 * inner(gradient, gradient)
+    else:
+        lower_bound = coefficient_constant(POTENTIAL_LABEL_WEIGHT, beta, num_classes) * energy
+    return JointAlignment(inner(gradient, update), lower_bound, _cosine(gradient, update))
 
 
 def _cosine(a: Tensor, b: Tensor) -> Tensor:
@@ -148,7 +159,8 @@ def alignment_expansion(
 ) -> AlignmentExpansion:
     """Why the protected direction descends the joint potential: the slack of the alignment bound, term by term.
 
-    Paper: eq:alignment-expansion, the slack is the sum of the five terms; it tends to 0 in the sharp case.
+    Paper: eq:alignment-expansion, for beta = 1/2: the slack is the sum of the five terms; it tends to 0 in the sharp
+    case.
 
     Shapes: logits `(*batch, K)`, labels `(*batch)`; every field is `(*batch)`.
 
@@ -163,7 +175,7 @@ def alignment_expansion(
     gamma = retention_bound(student_logits.shape[-1])
     h, u, d = step.label, step.conditional, step.safe
     e = u - d
-    aligned = _alignment(POTENTIAL_LABEL_WEIGHT * h + u, step.update, student_logits.shape[-1])
+    aligned = joint_alignment(student_logits, teacher_logits, labels)
     return AlignmentExpansion(
         slack=aligned.inner_product - aligned.lower_bound,
         label_term=(3 - 4 * gamma) * inner(h, h),
@@ -195,17 +207,22 @@ class OwnDescent:
     """What one complete step does to its own conditional loss."""
 
     rate: Float[Tensor, "*batch"]
-    """u'v = u'h + ||d||^2 / 2: positive where the step lowers the conditional loss at first order."""
+    """u'v = u'h + beta ||d||^2: positive where the step lowers the conditional loss at first order."""
     lower_bound: Float[Tensor, "*batch"]
-    """-||h|| ||u|| + (gamma_K / 2) ||u||^2."""
+    """-||h|| ||u|| + beta gamma_K ||u||^2."""
 
 
 def own_descent(
-    student_logits: Float[Tensor, "*batch K"], teacher_logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]
+    student_logits: Float[Tensor, "*batch K"],
+    teacher_logits: Float[Tensor, "*batch K"],
+    labels: Int[Tensor, "*batch"],
+    *,
+    beta: float = PAPER_BETA,
 ) -> OwnDescent:
     """The rate at which a complete step lowers its own conditional loss, and its bound.
 
-    Paper: eq:own-shape-direction, u'v = u'h + ||d||^2 / 2 >= -||h|| ||u|| + (gamma_K / 2) ||u||^2.
+    Paper: eq:own-shape-direction, u'v = u'h + beta ||d||^2 >= -||h|| ||u|| + beta gamma_K ||u||^2 with beta = 1/2; the
+    proof holds for every `beta`.
 
     Shapes: logits `(*batch, K)`, labels `(*batch)`; every field is `(*batch)`.
 
@@ -215,12 +232,13 @@ def own_descent(
         >>> own.rate >= own.lower_bound
         tensor([True])
     """
-    step = directions(student_logits, teacher_logits, labels)
+    step = directions(student_logits, teacher_logits, labels, beta=beta)
     h, u = step.label, step.conditional
     gamma = retention_bound(student_logits.shape[-1])
     return OwnDescent(
         rate=inner(u, step.update),
-        lower_bound=gamma / 2 * inner(u, u) - torch.linalg.vector_norm(h, dim=-1) * torch.linalg.vector_norm(u, dim=-1),
+        lower_bound=beta * gamma * inner(u, u)
+        - torch.linalg.vector_norm(h, dim=-1) * torch.linalg.vector_norm(u, dim=-1),
     )
 
 
@@ -229,17 +247,22 @@ class OwnStepLimit:
     """Which complete steps are certain to lower their own conditional loss."""
 
     certain: Bool[Tensor, "*batch"]
-    """||u|| > 0 and ||h|| / ||u|| < gamma_K / 2."""
+    """||u|| > 0 and ||h|| / ||u|| < beta gamma_K."""
     step_limit: Float[Tensor, "*batch"]
     """4 u'v / ||v||^2; every smaller positive step lowers the conditional loss. 0 where `certain` is False."""
 
 
 def own_step_limit(
-    student_logits: Float[Tensor, "*batch K"], teacher_logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]
+    student_logits: Float[Tensor, "*batch K"],
+    teacher_logits: Float[Tensor, "*batch K"],
+    labels: Int[Tensor, "*batch"],
+    *,
+    beta: float = PAPER_BETA,
 ) -> OwnStepLimit:
     """The step sizes below which a complete step is certain to lower its own conditional loss.
 
-    Paper: eq:own-shape-condition, ||u|| > 0, ||h|| / ||u|| < gamma_K / 2 and 0 < eta < 4 u'v / ||v||^2.
+    Paper: eq:own-shape-condition, ||u|| > 0, ||h|| / ||u|| < beta gamma_K and 0 < eta < 4 u'v / ||v||^2 with
+    beta = 1/2; the proof holds for every `beta`.
 
     Shapes: logits `(*batch, K)`, labels `(*batch)`; every field is `(*batch)`.
 
@@ -248,9 +271,9 @@ def own_step_limit(
         >>> own_step_limit(student, teacher, torch.tensor([0])).certain
         tensor([True])
     """
-    step = directions(student_logits, teacher_logits, labels)
+    step = directions(student_logits, teacher_logits, labels, beta=beta)
     gamma = retention_bound(student_logits.shape[-1])
     scale = step.update.abs().amax(-1, keepdim=True)
     h, u, v = step.label / scale, step.conditional / scale, step.update / scale
-    certain = torch.linalg.vector_norm(h, dim=-1) < gamma / 2 * torch.linalg.vector_norm(u, dim=-1)
+    certain = torch.linalg.vector_norm(h, dim=-1) < beta * gamma * torch.linalg.vector_norm(u, dim=-1)
     return OwnStepLimit(certain, torch.where(certain, 4 * inner(u, v) / inner(v, v), 0.0))

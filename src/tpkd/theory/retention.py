@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tpkd.geometry.constants import retention_bound
+from tpkd.geometry.constants import PAPER_BETA, retention_bound
 from tpkd.geometry.directions import directions, label_direction
 from tpkd.geometry.divergences import label_loss
 from tpkd.geometry.inputs import check_pair
@@ -165,9 +165,9 @@ class ExtraMargin:
     """What a protected step adds to the margins of the label step alone."""
 
     gain: Float[Tensor, "*batch others"]
-    """(eta / 2) [r_j - q_j + l]_+."""
+    """eta beta [r_j - q_j + l]_+."""
     bound: Float[Tensor, "*batch"]
-    """3 eta TV(q, r) / 4."""
+    """(3 / 2) eta beta TV(q, r)."""
 
 
 def extra_margin(
@@ -175,11 +175,13 @@ def extra_margin(
     teacher_logits: Float[Tensor, "*batch K"],
     labels: Int[Tensor, "*batch"],
     step_size: float | Float[Tensor, "*batch"],
+    *,
+    beta: float = PAPER_BETA,
 ) -> ExtraMargin:
     """The margin that the protected step gains on every competitor beyond the label step.
 
-    Paper: eq:extra-margin-bound, 0 <= (eta / 2) [r_j - q_j + l]_+ <= 3 eta TV(q, r) / 4. The most demanding competitors
-    keep exactly the label step's margin.
+    Paper: eq:extra-margin-bound, 0 <= (eta / 2) [r_j - q_j + l]_+ <= 3 eta TV(q, r) / 4 for beta = 1/2; both sides are
+    proportional to `beta`. The most demanding competitors keep exactly the label step's margin.
 
     Shapes: logits `(*batch, K)`, labels `(*batch)`; `gain` `(*batch, K-1)`, `bound` `(*batch)`.
 
@@ -189,10 +191,10 @@ def extra_margin(
         >>> extra_margin(student, teacher, torch.tensor([0]), 1.0)
         ExtraMargin(gain=tensor([[0.0000, 0.0150, 0.0850]]), bound=tensor([0.0900]))
     """
-    step = directions(student_logits, teacher_logits, labels)
+    step = directions(student_logits, teacher_logits, labels, beta=beta)
     eta = as_grid("step_size", step_size, step.compensation, low=0.0)
     distance = step.conditional.abs().sum(-1) / 2
-    return ExtraMargin(eta / 2 * (0 - margins(step.safe, labels)), 3 / 4 * eta.squeeze(-1) * distance)
+    return ExtraMargin(beta * eta * (0 - margins(step.safe, labels)), 3 / 2 * beta * eta.squeeze(-1) * distance)
 
 
 @dataclass(frozen=True)
@@ -200,13 +202,13 @@ class ExtraLabelGain:
     """What a protected step takes off the label loss beyond the label step, and its bounds from tight to loose."""
 
     gain: Float[Tensor, "*batch"]
-    """L_CE(z') - L_CE(z' - eta d / 2) with z' = z - eta h, never negative."""
+    """L_CE(z') - L_CE(z' - eta beta d) with z' = z - eta h, never negative."""
     first_order: Float[Tensor, "*batch"]
-    """(eta / 2) h(z')'d."""
+    """eta beta h(z')'d."""
     bound: Float[Tensor, "*batch"]
-    """(3 eta / 4)(1 - rho') TV(q, r)."""
+    """(3 / 2) eta beta (1 - rho') TV(q, r)."""
     initial_bound: Float[Tensor, "*batch"]
-    """(3 eta / 4)(1 - rho) TV(q, r)."""
+    """(3 / 2) eta beta (1 - rho) TV(q, r)."""
 
 
 def extra_label_gain(
@@ -214,10 +216,13 @@ def extra_label_gain(
     teacher_logits: Float[Tensor, "*batch K"],
     labels: Int[Tensor, "*batch"],
     step_size: float | Float[Tensor, "*batch"],
+    *,
+    beta: float = PAPER_BETA,
 ) -> ExtraLabelGain:
     """The label loss that the protected step gains beyond the label step; it vanishes with the conditional mismatch.
 
-    Paper: eq:extra-ce-bound, each field is at most the next.
+    Paper: eq:extra-ce-bound for beta = 1/2, each field is at most the next; all but the first are proportional to
+    `beta`.
 
     Shapes: logits `(*batch, K)`, labels `(*batch)`; every field is `(*batch)`.
 
@@ -228,14 +233,14 @@ def extra_label_gain(
         True
     """
     z, zt, y = check_pair(student_logits, teacher_logits, labels)
-    step = directions(z, zt, y)
+    step = directions(z, zt, y, beta=beta)
     eta = as_grid("step_size", step_size, step.compensation, low=0.0)
     after_label = without_shift(z, y) - eta * step.label
     after = split(after_label, y)
-    scaled_distance = 3 / 4 * eta.squeeze(-1) * step.conditional.abs().sum(-1) / 2
+    scaled_distance = 3 / 2 * beta * eta.squeeze(-1) * step.conditional.abs().sum(-1) / 2
     return ExtraLabelGain(
-        gain=label_loss(after_label, y) - label_loss(after_label - eta / 2 * step.safe, y),
-        first_order=eta.squeeze(-1) / 2 * inner(label_direction(after, y), step.safe),
+        gain=label_loss(after_label, y) - label_loss(after_label - beta * eta * step.safe, y),
+        first_order=beta * eta.squeeze(-1) * inner(label_direction(after, y), step.safe),
         bound=scaled_distance * after.log_residual.exp(),
         initial_bound=scaled_distance * split(z, y).log_residual.exp(),
     )
