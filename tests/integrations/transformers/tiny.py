@@ -28,20 +28,20 @@ SEPARABLE = (
 )
 
 
-def text_model(seed, kind=BertForSequenceClassification, *, hidden=16, dropout=0.0):
+def text_model(seed, kind=BertForSequenceClassification, *, hidden=16, dropout=0.0, **changes):
     torch.manual_seed(seed)
-    config = BertConfig(
-        vocab_size=WORDS,
-        hidden_size=hidden,
-        intermediate_size=2 * hidden,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        hidden_dropout_prob=dropout,
-        attention_probs_dropout_prob=dropout,
-        initializer_range=0.5,  # so that logits differ enough for a teacher to be blocked somewhere
-        num_labels=CLASSES,
-    )
-    return kind(config)
+    settings = {
+        "vocab_size": WORDS,
+        "hidden_size": hidden,
+        "intermediate_size": 2 * hidden,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "hidden_dropout_prob": dropout,
+        "attention_probs_dropout_prob": dropout,
+        "initializer_range": 0.5,  # so that logits differ enough for a teacher to be blocked somewhere
+        "num_labels": CLASSES,
+    }
+    return kind(BertConfig(**settings | changes))
 
 
 def token_model(seed, **options):
