@@ -3,6 +3,7 @@
 import timm
 import torch
 from sklearn.datasets import load_digits
+from timm.loss import LabelSmoothingCrossEntropy
 from timm.optim import create_optimizer_v2
 from timm.scheduler import CosineLRScheduler
 from timm.task import ClassificationTask, TrainingTask
@@ -10,6 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from tpkd.integrations.timm import DistillationTask
 
 EPOCHS = 5
+SMOOTHING = 0.0  # --smoothing 0 in timm's script: the teacher says how the other classes relate
 
 
 def train(task: TrainingTask, loader: DataLoader) -> None:
@@ -40,8 +42,9 @@ dataset = TensorDataset(images.expand(-1, 3, -1, -1), torch.tensor(digits.target
 train_set, test_set = TensorDataset(*dataset[:1000]), TensorDataset(*dataset[1000:])
 loader = DataLoader(train_set, batch_size=50, shuffle=True)
 
+criterion = LabelSmoothingCrossEntropy(SMOOTHING)
 model = timm.create_model("test_efficientnet_gn", num_classes=10)
 teacher = timm.create_model("test_resnet", num_classes=10)
-train(ClassificationTask(teacher, torch.nn.CrossEntropyLoss()), loader)
-train(DistillationTask(model, teacher, "tpkd"), loader)
+train(ClassificationTask(teacher, criterion), loader)
+train(DistillationTask(model, teacher, "tpkd", criterion=criterion), loader)
 print(f"accuracy {accuracy(model, test_set):.3f}")

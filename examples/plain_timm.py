@@ -3,12 +3,14 @@
 import timm
 import torch
 from sklearn.datasets import load_digits
+from timm.loss import LabelSmoothingCrossEntropy
 from timm.optim import create_optimizer_v2
 from timm.scheduler import CosineLRScheduler
 from timm.task import ClassificationTask, TrainingTask
 from torch.utils.data import DataLoader, TensorDataset
 
 EPOCHS = 5
+SMOOTHING = 0.1  # timm's default, --smoothing in its script
 
 
 def train(task: TrainingTask, loader: DataLoader) -> None:
@@ -39,6 +41,7 @@ dataset = TensorDataset(images.expand(-1, 3, -1, -1), torch.tensor(digits.target
 train_set, test_set = TensorDataset(*dataset[:1000]), TensorDataset(*dataset[1000:])
 loader = DataLoader(train_set, batch_size=50, shuffle=True)
 
+criterion = LabelSmoothingCrossEntropy(SMOOTHING)
 model = timm.create_model("test_efficientnet_gn", num_classes=10)
-train(ClassificationTask(model, torch.nn.CrossEntropyLoss()), loader)
+train(ClassificationTask(model, criterion), loader)
 print(f"accuracy {accuracy(model, test_set):.3f}")

@@ -2,4 +2,4 @@
 
 import importlib.util
 
-collect_ignore = [] if importlib.util.find_spec("timm") else ["tpkd/integrations/timm.py"]
+collect_ignore_glob = [] if importlib.util.find_spec("timm") else ["tpkd/integrations/timm*.py"]

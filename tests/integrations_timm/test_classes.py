@@ -16,7 +16,6 @@ def named(seed, names, key="label_names"):
     return model
 
 
-@pytest.mark.xfail(strict=True, reason="two classes are refused at the first step")
 @pytest.mark.parametrize("objective", ["tpkd", "safe-full-kl"])
 def test_two_classes_are_refused_at_construction_with_the_way_out(objective):
     student, teacher = (timm.create_model(NETWORK, num_classes=2) for _ in range(2))
@@ -27,7 +26,6 @@ def test_two_classes_are_refused_at_construction_with_the_way_out(objective):
     assert DistillationTask(student, teacher, "kd").objective.name == "kd"
 
 
-@pytest.mark.xfail(strict=True, reason="names of timm's configurations are not compared")
 def test_another_order_of_names_is_refused():
     assert DistillationTask(named(0, NAMES), named(1, NAMES))
     with pytest.raises(InputError, match=r"'ant'.*'bee'"):

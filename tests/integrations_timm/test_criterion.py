@@ -20,7 +20,6 @@ from tpkd.files import InputError
 from tpkd.integrations.timm import DistillationTask
 
 
-@pytest.mark.xfail(strict=True, reason="the task is not told of the script's loss")
 @pytest.mark.parametrize(
     ("criterion", "message"),
     [
@@ -45,7 +44,6 @@ def test_a_loss_that_the_objective_would_drop_is_refused_at_construction(criteri
         DistillationTask(network(0), network(1), "tpkd", criterion=criterion)
 
 
-@pytest.mark.xfail(strict=True, reason="the task is not told of the script's loss")
 @pytest.mark.parametrize(
     "criterion",
     [
@@ -61,14 +59,12 @@ def test_cross_entropy_is_a_part_of_the_objective(criterion):
     assert "criterion" not in dict(task.named_modules())
 
 
-@pytest.mark.xfail(strict=True, reason="an AttributeError")
 def test_a_criterion_in_the_place_of_the_objective_is_named():
     """There timm's own distillation tasks have it."""
     with pytest.raises(InputError, match=r"objective: expected a name .*, found CrossEntropyLoss: .*criterion="):
         DistillationTask(network(0), network(1), nn.CrossEntropyLoss())
 
 
-@pytest.mark.xfail(strict=True, reason="nothing is said")
 def test_a_task_without_a_criterion_says_what_it_cannot_see(caplog):
     with caplog.at_level(logging.INFO, logger="tpkd"):
         DistillationTask(network(0), network(1), criterion=nn.CrossEntropyLoss())

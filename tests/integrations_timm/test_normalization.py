@@ -99,8 +99,9 @@ def test_a_network_that_says_nothing_of_its_images_must_be_spoken_for():
 
 def test_the_log_says_how_the_teacher_sees_the_images(caplog):
     caplog.set_level("INFO")
-    DistillationTask(Recorder((HALF, HALF)), Recorder(IMAGENET))
-    DistillationTask(Recorder((HALF, HALF)), Recorder((HALF, HALF)), "kd")
+    plain = torch.nn.CrossEntropyLoss()
+    DistillationTask(Recorder((HALF, HALF)), Recorder(IMAGENET), criterion=plain)
+    DistillationTask(Recorder((HALF, HALF)), Recorder((HALF, HALF)), "kd", criterion=plain)
     DistillationTask(Recorder((HALF, HALF)), Recorder(IMAGENET), verbose=False)
     first, second = caplog.messages
     assert first == "DistillationTask: objective=TPKD(beta=0.5), images normalised anew for the teacher"

@@ -6,7 +6,8 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 TPKD_NEEDS_THREE_CLASSES = (
     "with two classes there is a single incorrect class, so its conditional distribution is the constant 1 and a "
-    "teacher has no conditional knowledge to pass on: use cross-entropy, or at least three classes"
+    'teacher has no conditional knowledge to pass on: use kd_loss (objective="kd"), cross-entropy, or at least three '
+    "classes"
 )
 
 

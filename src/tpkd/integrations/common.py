@@ -7,7 +7,6 @@
 - `CachedTeacher`: the same answers from a teacher cache, by sample id.
 - `MonitorMeans`: blocked share, conditional loss, compensation, retention and more as plain numbers, over many batches.
 - `logits_of`: the logits of whatever a network returns.
-- `check_num_classes`: a teacher of other classes is refused.
 """
 
 from collections.abc import Callable, Mapping
@@ -59,6 +58,10 @@ def choose_objective(
     """
     if isinstance(objective, str):
         objective = create(objective, **(settings or {}))
+    elif not isinstance(objective, Objective):
+        raise InputError(
+            f"objective: expected a name of tpkd.objectives.names() or an Objective, found {type(objective).__name__}"
+        )
     elif settings:
         raise InputError(f"settings: expected none beside an objective that has its own, got {', '.join(settings)}")
     missing = sorted(objective.needs - gives)
@@ -138,19 +141,6 @@ def total_loss(objective: Objective, batch: Batch) -> Float[Tensor, "*positions"
     return torch.stack(list(objective.losses(batch).values())).sum(0)
 
 
-def check_num_classes(name: str, student: int | None, teacher: int | None) -> None:
-    """Refuse a teacher of another number of classes, where both say theirs.
-
-    Example:
-        >>> check_num_classes("teacher", 10, 1000)
-        Traceback (most recent call last):
-            ...
-        tpkd.files.InputError: teacher: expected the 10 classes of the student, got 1000
-    """
-    if student is not None and teacher is not None and student != teacher:
-        raise InputError(f"{name}: expected the {student} classes of the student, got {teacher}")
-
-
 class OnlineTeacher:
     """A network that answers in evaluation mode and never learns.
 
@@ -213,6 +203,12 @@ class CachedTeacher:
     def num_classes(self) -> int:
         """K."""
         return self.cache.recipe.num_classes
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """The names of the columns, where the cache knows them."""
+        names = getattr(self.cache.recipe, "class_names", None)
+        return None if names is None else tuple(names)
 
     def logits(
         self,

@@ -16,6 +16,14 @@ from torch import Tensor, nn
 
 from tpkd.cache import TeacherCache
 from tpkd.files import InputError, extra
+from tpkd.integrations.classes import (
+    check_all_names,
+    check_enough_classes,
+    check_num_classes,
+    class_names_of,
+    data_class_names,
+    num_classes_of,
+)
 from tpkd.integrations.common import (
     LOGITS_AND_LABELS,
     CachedTeacher,
@@ -83,7 +91,9 @@ class DistillationModule(LightningModule):
             **settings: of the objective, where it is given by name.
 
         Raises:
-            InputError: the objective needs more, or the teacher is a part of this module.
+            InputError: the objective needs more than Lightning or this number of classes gives, the teacher is a part
+                of this module, or both say which classes they have and these differ. A module says it by an attribute
+                `num_classes` or `class_names`, or as transformers and timm do.
 
         Example:
             >>> DistillationModule().distill_from(nn.Linear(4, 3), "dto-kd")  # doctest: +ELLIPSIS
@@ -93,13 +103,14 @@ class DistillationModule(LightningModule):
         """
         gives = LOGITS_AND_LABELS | {"epoch"}
         has_teacher = teacher is not None
-        self._objective = choose_objective(objective, settings, host="Lightning", has_teacher=has_teacher, gives=gives)
+        chosen = choose_objective(objective, settings, host="Lightning", has_teacher=has_teacher, gives=gives)
         if isinstance(teacher, nn.Module):
             _refuse_inside(self, teacher)
             self._teacher = OnlineTeacher(teacher, student=self)
         else:
             self._teacher = None if teacher is None else CachedTeacher(teacher)
-        self._prepared_for = None
+        self._objective, self._prepared_for = chosen, None
+        self._check_classes()
         return self
 
     def distillation_loss(
@@ -200,6 +211,21 @@ class DistillationModule(LightningModule):
             return self._teacher.logits(**inputs)
         return self._teacher.logits(*(inputs if isinstance(inputs, tuple | list) else (inputs,)))
 
+    def _check_classes(self) -> None:
+        """Compare what the module, its teacher and the data of its trainer say of their classes, if anything."""
+        assert self._objective is not None
+        taught = self._teacher.model if isinstance(self._teacher, OnlineTeacher) else self._teacher
+        own, theirs = num_classes_of(self), num_classes_of(taught)
+        check_num_classes("teacher", own, theirs)
+        check_enough_classes(self._objective, theirs if own is None else own)
+        loader = None if self._trainer is None else getattr(self._trainer, "train_dataloader", None)
+        check_all_names(
+            ("the student", class_names_of(self)),
+            ("teacher", class_names_of(taught)),
+            ("train_dataloader", data_class_names(getattr(loader, "dataset", None))),
+            way_out="bring all into one order, and give classes that mean the same one name",
+        )
+
     def _prepare(self) -> None:
         """Once a run, when device, precision and strategy are known: place the teacher, refuse what would go wrong."""
         trainer = self._trainer
@@ -210,6 +236,7 @@ class DistillationModule(LightningModule):
                 f"strategy: expected one device or DDP, got {type(trainer.strategy).__name__}, which keeps gradients "
                 "where they cannot be weighed by valid positions"
             )
+        self._check_classes()
         if isinstance(self._teacher, OnlineTeacher):
             _refuse_inside(self, self._teacher.model)
             with torch.inference_mode(False):  # a validation that comes first would leave parameters of no further use

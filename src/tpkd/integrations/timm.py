@@ -11,7 +11,15 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from tpkd.files import InputError, extra
-from tpkd.integrations.common import OnlineTeacher, check_num_classes, choose_objective, total_loss
+from tpkd.integrations.classes import (
+    check_all_names,
+    check_enough_classes,
+    check_num_classes,
+    class_names_of,
+    num_classes_of,
+)
+from tpkd.integrations.common import OnlineTeacher, choose_objective, total_loss
+from tpkd.integrations.timm_criterion import check_criterion
 from tpkd.objectives.base import Batch, Objective
 from tpkd.objectives.reduction import IGNORE_INDEX
 
@@ -91,6 +99,8 @@ class DistillationTask(TrainingTask):  # type: ignore[misc]  # timm is not there
         student_model: the network to train, where it is to be trained; not wrapped yet.
         teacher_model: a network, a timm name (with its pretrained weights), or timm's `DistillationTeacher`.
         objective: a name of `tpkd.objectives.names()` that needs logits and labels alone, or an objective.
+        criterion: what the script would train with: `train_loss_fn` of timm's. Plain cross-entropy, of labels or of
+            mixup's targets, is a part of the objective; any other loss would be dropped, and is refused.
         settings: of an objective given by name.
         teacher_pretrained_path: a file of weights for a teacher given by name.
         mean: what the loader subtracts from the images, by default what the student's `pretrained_cfg` says.
@@ -103,8 +113,9 @@ class DistillationTask(TrainingTask):  # type: ignore[misc]  # timm is not there
         verbose: whether to log the objective, and how the teacher sees the images, when the task is built.
 
     Raises:
-        InputError: timm cannot serve the objective, the teacher has other classes or shares parameters with the
-            student, or nobody says how a network's images are normalised.
+        InputError: timm cannot serve the objective, `criterion` is another loss than it replaces, there are too few
+            classes for it, the teacher has other classes or shares parameters with the student, or nobody says how a
+            network's images are normalised.
 
     Example:
         >>> import timm
@@ -125,6 +136,7 @@ class DistillationTask(TrainingTask):  # type: ignore[misc]  # timm is not there
         teacher_model: "str | nn.Module | DistillationTeacher",
         objective: str | Objective = "tpkd",
         *,
+        criterion: Callable[[Tensor, Tensor], Tensor] | None = None,
         settings: Mapping[str, Any] | None = None,
         teacher_pretrained_path: str | None = None,
         mean: Sequence[float] | None = None,
@@ -138,6 +150,7 @@ class DistillationTask(TrainingTask):  # type: ignore[misc]  # timm is not there
         """Freeze the teacher, hide it, and compare what the two networks expect of an image."""
         weight = next(student_model.parameters())
         super().__init__(device=device or weight.device, dtype=dtype or weight.dtype, verbose=verbose)
+        check_criterion(criterion, objective)
         self.objective = choose_objective(objective, settings, host="timm")
         self.trainable_module = student_model
         student = unwrap_model(student_model)
@@ -150,8 +163,7 @@ class DistillationTask(TrainingTask):  # type: ignore[misc]  # timm is not there
             teacher_mean = teacher.mean_kd.flatten().tolist() if teacher_mean is None else teacher_mean
             teacher_std = teacher.std_kd.flatten().tolist() if teacher_std is None else teacher_std
             teacher = teacher.model
-        own, taught = (getattr(each, "num_classes", None) for each in (student, unwrap_model(teacher)))
-        check_num_classes("teacher_model", own, taught)
+        _check_classes(self.objective, student, unwrap_model(teacher))
         seen = _statistics(student, mean, std, prefix="")
         expected = _statistics(unwrap_model(teacher), teacher_mean, teacher_std, prefix="teacher_")
         self._teacher = OnlineTeacher(teacher, student=student).to(self.device)
@@ -164,6 +176,10 @@ class DistillationTask(TrainingTask):  # type: ignore[misc]  # timm is not there
         if self.verbose:
             images = "normalised anew for the teacher" if self._renormalises else "the same for student and teacher"
             _logger.info("DistillationTask: objective=%s, images %s", self.objective, images)
+            if criterion is None:
+                _logger.info(
+                    "DistillationTask: label smoothing or another loss of the script would be dropped: pass criterion="
+                )
 
     def forward(self, input: Float[Tensor, "N C H W"], target: Tensor) -> dict[str, Tensor]:
         """One batch: the loss to differentiate, and what student and teacher say.
@@ -217,6 +233,16 @@ class DistillationTask(TrainingTask):  # type: ignore[misc]  # timm is not there
         self._teacher.model._apply(fn, recurse)  # type: ignore[no-untyped-call]
         super()._apply(fn, recurse)
         return self
+
+
+def _check_classes(objective: Objective, student: nn.Module, teacher: nn.Module) -> None:
+    check_num_classes("teacher_model", num_classes_of(student), num_classes_of(teacher))
+    check_enough_classes(objective, num_classes_of(student))
+    check_all_names(
+        ("student_model.pretrained_cfg", class_names_of(student)),
+        ("teacher_model.pretrained_cfg", class_names_of(teacher)),
+        way_out="bring both into one order, or remove label_names where they no longer say what the outputs are",
+    )
 
 
 def _statistics(

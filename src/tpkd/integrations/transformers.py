@@ -13,17 +13,25 @@ from torch import Tensor, nn
 
 from tpkd.cache import TeacherCache
 from tpkd.files import InputError, extra
+from tpkd.integrations.classes import (
+    check_all_names,
+    check_enough_classes,
+    check_num_classes,
+    class_names_of,
+    data_class_names,
+    num_classes_of,
+)
 from tpkd.integrations.common import (
     LOGITS_AND_LABELS,
     CachedTeacher,
     MonitorMeans,
     OnlineTeacher,
     build_batch,
-    check_num_classes,
     choose_objective,
     logits_of,
     total_loss,
 )
+from tpkd.integrations.vocabulary import TOKENS, check_images, check_length, check_tokens, positions_of
 from tpkd.objectives import Objective
 from tpkd.objectives.registry import create
 
@@ -81,11 +89,16 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
             its directory, read by the data's column `sample_id` (and `view_id` where samples have several views).
         objective: a name of `tpkd.objectives.names()` or an objective, of those that need logits and labels.
         objective_settings: settings of an objective given by name.
+        teacher_processing_class: the tokenizer or image processor the teacher was trained with, to be compared with
+            `processing_class`, by which the data of both are prepared.
+        check_inputs: whether to refuse a teacher whose vocabulary, positions or image statistics are known not to fit
+            the student's inputs. False where you made sure of it yourself.
         **kwargs: those of `Trainer`.
 
     Raises:
         InputError: the objective needs what a Trainer cannot give, labels are smoothed or soft, the student predicts
-            next tokens, or teacher and student speak of different classes.
+            next tokens, there are too few classes for the objective, or teacher, student and data speak of different
+            classes or vocabularies.
 
     Example:
         >>> import tempfile
@@ -107,6 +120,8 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
         teacher: nn.Module | TeacherCache | str | Path | None = None,
         objective: str | Objective = "tpkd",
         objective_settings: Mapping[str, Any] | None = None,
+        teacher_processing_class: Any = None,
+        check_inputs: bool = True,
         **kwargs: Any,
     ) -> None:
         """Set up the Trainer, then objective and teacher."""
@@ -116,9 +131,14 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
         self.objective = choose_objective(
             objective, objective_settings, host="a Trainer", has_teacher=teacher is not None, gives=gives
         )
+        check_enough_classes(self.objective, num_classes_of(self.model))
         self._student_columns: frozenset[str] = frozenset()
         self._teacher_columns: frozenset[str] = frozenset()
+        self._teacher_positions: int | None = None
         self.teacher = None if teacher is None else self._open_teacher(teacher)
+        self._check_names()
+        if check_inputs and isinstance(teacher, nn.Module):
+            self._check_inputs(teacher, teacher_processing_class)
         if self.teacher is None and self._monitors:
             raise InputError(_NOBODY_TO_ASK)
         # A student without a loss of its own does not name labels, and the Trainer would drop them.
@@ -215,18 +235,37 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
             )
 
     def _open_teacher(self, teacher: nn.Module | TeacherCache | str | Path) -> OnlineTeacher | CachedTeacher:
-        config = getattr(self.model, "config", None)
-        num_classes = getattr(config, "num_labels", None)
+        num_classes = num_classes_of(self.model)
         if not isinstance(teacher, nn.Module):
             cached = CachedTeacher(teacher)
             check_num_classes("teacher cache", num_classes, cached.num_classes)
             self._teacher_columns = frozenset({SAMPLE_ID, VIEW_ID})
             return cached
-        theirs = getattr(teacher, "config", None)
-        check_num_classes("teacher.config.num_labels", num_classes, getattr(theirs, "num_labels", None))
-        _check_class_names(getattr(config, "id2label", None), getattr(theirs, "id2label", None))
+        check_num_classes("teacher.config.num_labels", num_classes, num_classes_of(teacher))
         self._teacher_columns = _named_inputs(teacher)
         return OnlineTeacher(teacher, student=self.model).to(self.args.device)
+
+    def _check_names(self) -> None:
+        """Compare the class names of student, teacher and training data, as far as they have any."""
+        if isinstance(self.teacher, CachedTeacher):
+            taught = ("teacher cache", self.teacher.class_names)
+        else:
+            taught = ("teacher.config.id2label", None if self.teacher is None else class_names_of(self.teacher.model))
+        check_all_names(
+            ("model.config.id2label", class_names_of(self.model)),
+            taught,
+            ("train_dataset", data_class_names(self.train_dataset)),
+            way_out="bring all into one order, and give classes that mean the same one name (id2label of a "
+            'configuration; dataset.cast_column("label", ClassLabel(names=...)) where labels were renumbered)',
+        )
+
+    def _check_inputs(self, teacher: nn.Module, processing_class: Any) -> None:
+        """Compare what the two networks make of the same columns."""
+        check_images(self.processing_class, processing_class)
+        # A teacher that names other columns has its own tokens; one that names nothing gets the student's.
+        if not self._teacher_columns or TOKENS in self._teacher_columns:
+            check_tokens(self.model, teacher, self.processing_class, processing_class)
+            self._teacher_positions = positions_of(teacher)
 
     def _set_signature_columns_if_needed(self) -> None:
         """Keep in the data what the teacher reads, beside what the student reads."""
@@ -250,8 +289,15 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
             raise InputError(_NOBODY_TO_ASK)
         if isinstance(self.teacher, OnlineTeacher):
             read = self._teacher_columns or self._student_columns or inputs.keys() - {"labels"}
-            with self.accelerator.autocast():
-                return self.teacher.logits(**{name: value for name, value in inputs.items() if name in read})
+            check_length(inputs.get(TOKENS), self._teacher_positions)
+            try:
+                with self.accelerator.autocast():
+                    return self.teacher.logits(**{name: value for name, value in inputs.items() if name in read})
+            except IndexError as error:
+                raise InputError(
+                    "teacher: expected it to know every number of the student's inputs, found one beyond its tables "
+                    f"({error}): its vocabulary, positions or token types are fewer than the student's"
+                ) from error
         if SAMPLE_ID not in inputs:
             raise InputError(
                 f"{SAMPLE_ID}: expected this column in the training data, by which the teacher cache is read, found "
@@ -277,20 +323,3 @@ def _variadic_inputs(model: nn.Module) -> frozenset[str]:
     parameters = (parameter for forward in forwards for parameter in inspect.signature(forward).parameters.values())
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return frozenset(parameter.name for parameter in parameters if parameter.kind in variadic)
-
-
-def _check_class_names(student: Mapping[int, str] | None, teacher: Mapping[int, str] | None) -> None:
-    """Refuse other names, or the same in another order: every loss would be finite and wrong."""
-    if not student or not teacher or _unnamed(student) or _unnamed(teacher):
-        return
-    for number, name in student.items():
-        if str(teacher.get(number)).casefold() != str(name).casefold():
-            raise InputError(
-                f"teacher.config.id2label: expected {name!r} for class {number} as the student has it, got "
-                f"{teacher.get(number)!r}: bring both into one order, or give them one name if they mean the same"
-            )
-
-
-def _unnamed(names: Mapping[int, str]) -> bool:
-    """Whether these are the names that transformers gives to classes without one."""
-    return all(name == f"LABEL_{number}" for number, name in names.items())

@@ -75,6 +75,11 @@ class Objective(ABC):
         """The fewest valid rows that a batch may have."""
         return 1
 
+    @property
+    def min_classes(self) -> int:
+        """The fewest classes that the loss is defined for."""
+        return 2
+
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """The losses of this batch by name, each reduced and with its own weight applied."""
         missing = [name for name in sorted(self.needs & BATCH_NEEDS) if getattr(batch, name) is None]

@@ -122,6 +122,11 @@ class DKD(Objective):
         always = frozenset({"labels", "teacher_logits"})
         return always | {"epoch"} if self.warmup_epochs else always
 
+    @property
+    def min_classes(self) -> int:
+        """With two classes there are no relations between incorrect ones."""
+        return 3
+
     def _losses(self, batch: Batch) -> dict[str, Tensor]:
         assert batch.teacher_logits is not None
         assert batch.labels is not None

@@ -180,6 +180,10 @@ class _DirectionObjective(Objective):
     def needs(self) -> frozenset[str]:
         return frozenset({"labels", "teacher_logits"})
 
+    @property
+    def min_classes(self) -> int:
+        return 3
+
     def _losses(self, batch: Batch) -> dict[str, Tensor]:
         assert batch.teacher_logits is not None
         assert batch.labels is not None

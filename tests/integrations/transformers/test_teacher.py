@@ -232,10 +232,10 @@ def test_other_classes_are_refused(tmp_path, cached):
     student, teacher = text_model(0), text_model(1)
     student.config.id2label = dict(enumerate("abcde"))
     teacher.config.id2label = dict(enumerate("abced"))
-    with pytest.raises(InputError, match="id2label: expected 'd' for class 3 as the student has it, got 'e'"):
+    with pytest.raises(InputError, match=r"id2label: class 3: expected 'd' as in model.config.id2label, found 'e'"):
         trainer_for(tmp_path, student, texts(), teacher=teacher)
     teacher.config.id2label = dict(enumerate("bacdf"))
-    with pytest.raises(InputError, match="id2label: expected 'a' for class 0 as the student has it, got 'b'"):
+    with pytest.raises(InputError, match=r"id2label: class 0: expected 'a' as in model.config.id2label, found 'b'"):
         trainer_for(tmp_path, student, texts(), teacher=teacher)
     teacher.config.id2label = dict(enumerate("abcd"))
     with pytest.raises(InputError, match="num_labels: expected the 5 classes of the student, got 4"):
