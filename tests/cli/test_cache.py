@@ -92,7 +92,14 @@ def test_the_start_of_the_student_has_a_cache_of_its_own(tpkd, config, tmp_path)
         (["build", "CONFIG", "--network", "student"], "network: expected teacher or initial, found 'student'"),
         (["build", "CONFIG", "teacher.weights=no.safetensors"], "run.yaml: teacher: no.safetensors: cannot be read"),
         (
-            ["build", "CONFIG", "teacher.weights=null", "teacher.options.input_size=10", "teacher.cache=DIRECTORY/new"],
+            [
+                "build",
+                "CONFIG",
+                "teacher.weights=null",
+                "teacher.untrained=true",
+                "teacher.options.input_size=10",
+                "teacher.cache=DIRECTORY/new",
+            ],
             "run.yaml: teacher.model: builtin:mlp does not fit the inputs of digits: inputs: expected 10 numbers",
         ),
         (["build", "CONFIG", "teacher.model=null"], "run.yaml: teacher.model: missing"),

@@ -132,15 +132,13 @@ def test_settings_of_a_method_hold_for_that_method_and_yield_to_overrides(file):
         ("snapshots=[9]", ["snapshots: expected epochs up to 5, found 9"]),
         ("student.layers=[1]", ["teacher.layers: expected one for each of 1 student.layers, found 0"]),
         ("teacher={}", ["teacher: expected a model, a cache, or both"]),
-        pytest.param(
+        (
             "teacher={model: m, weights: w, untrained: true}",
             ["teacher: untrained: expected false beside weights"],
-            marks=pytest.mark.xfail(strict=True, reason="there is no such key"),
         ),
-        pytest.param(
+        (
             "teacher={cache: c, untrained: true}",
             ["teacher: untrained: expected false without a model: a cache is taken as it is"],
-            marks=pytest.mark.xfail(strict=True, reason="there is no such key"),
         ),
         (
             "teacher={model: m, weights: w, head: random}",

@@ -38,7 +38,11 @@ def test_volo_d2_teaches_pit_b_one_step(data, tmp_path):
     """Probe, cache of all eight views and one optimiser step in micro-batches, as `cache build` and `train` do them."""
     overrides = [
         f"data.root={data}",
-        *("student.options={}", "teacher.weights=null"),  # random in place of published and fine-tuned weights
+        *(
+            "student.options={}",
+            "teacher.weights=null",
+            "teacher.untrained=true",
+        ),  # random in place of published and fine-tuned weights
         f"student.probe_file={tmp_path / 'probe.safetensors'}",
         f"teacher.cache={tmp_path / 'cache'}",
         *("batch_size=2", "micro_batch_size=1"),

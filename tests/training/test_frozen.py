@@ -147,7 +147,9 @@ class TestATeacherThatAnswersAtEveryStep:
     @pytest.fixture
     def run(self, tmp_path):
         """A teacher with batch statistics and dropout, which must both stay asleep."""
-        config = online(make_config(tmp_path, teacher=plain_config(tmp_path)["teacher"] | {"weights": None}))
+        config = online(
+            make_config(tmp_path, teacher=plain_config(tmp_path)["teacher"] | {"weights": None, "untrained": True})
+        )
         run = assemble(config, start_accelerator(config), tmp_path)
         inner = build_model("builtin:mlp", num_classes=10, options={"input_size": 64, "hidden": [24], "dropout": 0.5})
         inner.layers[0] = torch.nn.Sequential(torch.nn.Linear(64, 24), torch.nn.BatchNorm1d(24))
@@ -230,7 +232,13 @@ def test_a_cache_without_features_of_layers_serves_every_objective_that_asks_for
     assert fingerprints[0] == fingerprints[1]
     assert losses[0] == losses[1]
     other = with_cache(
-        tmp_path, ["teacher.options.hidden=[24, 24, 24]", "teacher.weights=null", f"teacher.cache={tmp_path / 'other'}"]
+        tmp_path,
+        [
+            "teacher.options.hidden=[24, 24, 24]",
+            "teacher.weights=null",
+            "teacher.untrained=true",
+            f"teacher.cache={tmp_path / 'other'}",
+        ],
     )
     assert open_cache(other.teacher.cache).answers_sha256 != fingerprints[0]
     settings = {"name": "dto-kd", "settings": {"layer_features": "own-objective"}}

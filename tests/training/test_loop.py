@@ -377,7 +377,10 @@ def test_a_loss_that_is_not_finite_leaves_the_last_checkpoint_and_says_so(shared
         ),
         ({"student": {"model": "builtin:bert"}}, r"student\.model: builtin:bert does not fit the inputs of digits"),
         (
-            {"teacher": {"model": "builtin:mlp", "options": {"input_size": 10}}, "student": {"model": "builtin:mlp"}},
+            {
+                "teacher": {"model": "builtin:mlp", "options": {"input_size": 10}, "untrained": True},
+                "student": {"model": "builtin:mlp"},
+            },
             r"teacher\.model: builtin:mlp does not fit the inputs of digits: inputs: expected 10 numbers",
         ),
         ({"precision": "fp16"}, "precision: fp16 needs an accelerator, expected fp32 or bf16"),
@@ -397,7 +400,8 @@ def texts(tmp_path):
         (tmp_path / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
     options = {"vocab_size": 50, "layers": 1, "hidden_size": 16, "heads": 2}
     network = {"model": "builtin:bert", "options": options}
-    return {"data": {"name": f"jsonl:{tmp_path}"}, "limit": None, "views": {}, "student": network, "teacher": network}
+    teacher = {**network, "untrained": True}
+    return {"data": {"name": f"jsonl:{tmp_path}"}, "limit": None, "views": {}, "student": network, "teacher": teacher}
 
 
 @pytest.mark.parametrize("name", ["tpkd", "dkd", "compensation-only"])

@@ -11,8 +11,6 @@ from tpkd.models import build_model
 from tpkd.training import materials
 from training.tiny import TEACHER_OPTIONS, make_config
 
-UNTRAINED = pytest.mark.xfail(strict=True, reason="a teacher without trained weights is taken")
-ASKED = pytest.mark.xfail(strict=True, reason="there is no key to ask for one")
 SMALL = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 
 
@@ -30,7 +28,6 @@ def folders(tmp_path):
     return tmp_path
 
 
-@UNTRAINED
 @pytest.mark.parametrize(
     ("teacher", "reason"),
     [
@@ -62,13 +59,11 @@ def test_a_trained_teacher_is_taken(folders):
     assert build(folders, model=f"hf:{folders / 'classifier'}").num_classes == 10
 
 
-@ASKED
 def test_a_random_teacher_can_be_asked_for(tmp_path):
     model = build(tmp_path, model="builtin:mlp", options=TEACHER_OPTIONS, untrained=True)
     assert not any(parameter.requires_grad for parameter in model.parameters())
 
 
-@ASKED
 def test_asking_for_a_random_teacher_refuses_a_trained_one(folders):
     with pytest.raises(ConfigError, match=r"^teacher\.untrained: expected false, because hf:.* brings trained weights"):
         build(folders, model=f"hf:{folders / 'classifier'}", untrained=True)

@@ -29,7 +29,7 @@ def test_bert_large_teaches_bert_mini_one_step(data, tmp_path):
         "student.model=builtin:bert",
         "teacher.model=builtin:bert",
         f"teacher.options={BERT_LARGE}",
-        *("teacher.weights=null", "teacher.cache=null"),
+        *("teacher.weights=null", "teacher.untrained=true", "teacher.cache=null"),
         *("batch_size=2", "micro_batch_size=1"),
     ]
     config = load_config(CONFIG, overrides)

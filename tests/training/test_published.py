@@ -54,7 +54,12 @@ def test_clinc150_with_a_published_encoder(tmp_path):
     data = real_data()
     encoder = data / "weights" / "paraphrase-minilm-l3"
     overrides = ["limit=64", "epochs=1", "evaluation.limit=32", "batch_size=16", "checkpoints.every=2"]
-    teacher = [f"teacher.model=hf:{encoder}", "teacher.weights=null", "teacher.layers=[1, 2, 3]"]
+    teacher = [
+        f"teacher.model=hf:{encoder}",
+        "teacher.weights=null",
+        "teacher.untrained=true",
+        "teacher.layers=[1, 2, 3]",
+    ]
     place = [f"teacher.cache={tmp_path / 'cache'}", "tensorboard=false", "schedule.warmup=1"]
     config = load_config(CONFIGS / "cpu-text.yaml", [*overrides, *teacher, *place, "objective=dto-kd"])
     assert config.objective.settings == {"layer_features": "own-objective"}

@@ -51,7 +51,7 @@ class StudentConfig(_Section):
     """`builtin:mlp`, `builtin:resnet20`, `builtin:bert`, `timm:NAME` or `hf:PATH_OR_ID`."""
     options: dict[str, Any] = {}
     weights: str | None = None
-    """A `.safetensors` file."""
+    """A `.safetensors`, `.pth`, `.pt` or `.bin` file; of the last three nothing but tensors is read."""
     head: Literal["own", "random", "probe"] = "own"
     """`own`: what network or weights bring; `random`: the shared random head; `probe`: a logistic regression on the
     features that the network has at the start."""
@@ -71,6 +71,9 @@ class TeacherConfig(_Section):
     """Left out, the cache is taken as it is, whatever network it was built with."""
     options: dict[str, Any] = {}
     weights: str | None = None
+    """A `.safetensors`, `.pth`, `.pt` or `.bin` file; of the last three nothing but tensors is read."""
+    untrained: bool = False
+    """Ask for a teacher whose head or whole network is random; without it such a teacher is refused."""
     head: Literal["own", "random"] = "own"
     """`own`: what network or weights bring; `random`: for a network that brings none, never beside weights."""
     seed: Seed = 0
@@ -94,6 +97,10 @@ class TeacherConfig(_Section):
             raise ValueError("expected a model, a cache, or both")
         if self.weights is not None and self.head == "random":
             raise ValueError("head: expected own: random would put an untrained head over that of weights")
+        if self.untrained and self.weights is not None:
+            raise ValueError("untrained: expected false beside weights, found true")
+        if self.untrained and self.model is None:
+            raise ValueError("untrained: expected false without a model: a cache is taken as it is")
         return self
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tpkd.arrays import open_array
 from tpkd.cache import CacheRecipe, CacheRows
-from tpkd.config import ConfigError, RunConfig, StudentConfig, ViewsConfig, expand_data, keyed
+from tpkd.config import ConfigError, RunConfig, StudentConfig, TeacherConfig, ViewsConfig, expand_data, keyed
 from tpkd.data import (
     IDENTITY_VIEW,
     ClassMap,
@@ -198,7 +198,12 @@ def class_map(config: RunConfig, dataset: Dataset) -> ClassMap | None:
 
 
 def build_teacher(config: RunConfig, dataset: Dataset) -> Classifier:
-    """The teacher in evaluation mode, its parameters frozen."""
+    """The teacher in evaluation mode, its parameters frozen.
+
+    Raises:
+        ConfigError: there is none, its weights were never trained and nothing asks for such a teacher, or a file of it
+            is not as it must be.
+    """
     teacher = config.teacher
     if teacher is None or teacher.model is None:
         raise ConfigError("teacher.model: missing, and there is nothing to compute its answers with")
@@ -213,7 +218,18 @@ def build_teacher(config: RunConfig, dataset: Dataset) -> Classifier:
             seed=teacher.seed,
         )
         _check_layers(model, teacher.layers)
+    _check_trained(teacher, model)
     return freeze(model)
+
+
+def _check_trained(teacher: TeacherConfig, model: Classifier) -> None:
+    if model.untrained is not None and not teacher.untrained:
+        raise ConfigError(
+            f"teacher.weights: expected trained weights, found none for {teacher.model} ({model.untrained}); "
+            "teacher.untrained: true asks for a teacher that knows nothing"
+        )
+    if teacher.untrained and model.untrained is None:
+        raise ConfigError(f"teacher.untrained: expected false, because {teacher.model} brings trained weights")
 
 
 def freeze(model: Classifier) -> Classifier:
