@@ -1,7 +1,9 @@
 """Arrays on disk, read in blocks of rows: `.npy`, `.npz` and `.safetensors`; never a pickle."""
 
+import io
+import math
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tpkd.files import InputError, file_size, open_regular, reading
+from tpkd.files import InputError, file_size, open_regular, open_safetensors, reading
 
 ARRAY_SUFFIXES = (".npy", ".npz", ".safetensors")
+MAX_HEADER_BYTES = 1 << 16
+"""Of a .npy file: NumPy writes 128."""
 
 _OpenStream = Callable[[], AbstractContextManager[IO[bytes]]]
 
@@ -74,15 +78,63 @@ def _open_npy(path: Path, key: str) -> ArrayFile:
 def _open_npz(path: Path, key: str) -> ArrayFile:
     with open_regular(path) as file, zipfile.ZipFile(file) as archive:
         names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
-        member = f"{_choose_key(path, names, key)}.npy"
-        size = archive.getinfo(member).file_size
+        member = _member(path, archive, _choose_key(path, names, key))
 
     @contextmanager
     def open_member() -> Iterator[IO[bytes]]:
-        with open_regular(path) as file, zipfile.ZipFile(file) as archive, archive.open(member) as stream:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive, archive.open(member.filename) as stream:
             yield stream
 
-    return _numpy_array(path, open_member, size, seekable=False)
+    return _numpy_array(path, open_member, member.file_size, seekable=False)
+
+
+def _member(path: Path, archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
+    member = archive.getinfo(f"{name}.npy")
+    # What NumPy writes; the others may ask for any amount of memory to unpack a few bytes.
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise InputError(f"{path}: {name}: expected no compression or deflate, found method {member.compress_type}")
+    return member
+
+
+def read_npz(path: str | Path, names: Sequence[str], *, limit: int) -> list[np.ndarray]:
+    """Whole arrays of numbers or text out of a `.npz`, in the order of the names.
+
+    Args:
+        path: the archive.
+        names: which arrays.
+        limit: bytes of one array, unpacked; more is refused whatever the archive says of its size.
+
+    Raises:
+        InputError: the file is missing or damaged, lacks an array, or holds a pickled or too large one.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "data.npz"
+        >>> np.savez(path, labels=np.arange(3), names=np.array(["a", "b"]))
+        >>> read_npz(path, ["names", "labels"], limit=1000)
+        [array(['a', 'b'], dtype='<U1'), array([0, 1, 2])]
+    """
+    path = Path(path)
+    with open_regular(path) as file, reading(path), zipfile.ZipFile(file) as archive:
+        missing = [name for name in names if f"{name}.npy" not in archive.namelist()]
+        if missing:
+            raise InputError(f"{path}: expected the arrays {', '.join(names)}, found no {missing[0]}")
+        arrays = []
+        for name in names:
+            with archive.open(_member(path, archive, name)) as stream:
+                content = stream.read(limit + 1)
+            if len(content) > limit:
+                raise InputError(f"{path}: {name}: expected at most {limit} bytes, found more")
+            arrays.append(_whole_array(path, content))
+    return arrays
+
+
+def _whole_array(path: Path, content: bytes) -> np.ndarray:
+    stream = io.BytesIO(content)
+    shape, fortran_order, dtype = _numpy_header(path, stream)
+    _check_size(path, shape, dtype, stream.tell(), len(content))
+    values = np.frombuffer(bytearray(content), dtype, math.prod(shape), stream.tell())
+    return values.reshape(shape, order="F" if fortran_order else "C")
 
 
 def _choose_key(path: Path, names: list[str], key: str) -> str:
@@ -98,9 +150,10 @@ def _numpy_array(path: Path, open_stream: _OpenStream, size: int, *, seekable: b
     with open_stream() as stream:
         shape, fortran_order, dtype = _numpy_header(path, stream)
         offset = stream.tell()
-    expected = offset + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    if size != expected:
-        raise InputError(f"{path}: expected {expected} bytes for shape {shape} of {dtype}, found {size}")
+    if dtype.kind not in "fiub" or dtype.itemsize > 8:
+        raise InputError(f"{path}: expected real numbers of at most 64 bits, found dtype {dtype}")
+    _check_rows(path, shape)
+    _check_size(path, shape, dtype, offset, size)
     if fortran_order and len(shape) > 1 and not seekable:
         raise InputError(f"{path}: expected rows in C order inside a .npz, found Fortran order; use ascontiguousarray")
     columns = shape[1:] if fortran_order and len(shape) > 1 else None
@@ -111,7 +164,7 @@ def _numpy_array(path: Path, open_stream: _OpenStream, size: int, *, seekable: b
             for start in range(0, shape[0], rows):
                 count = min(rows, shape[0] - start)
                 if columns is None:
-                    block = _read_numbers(stream, dtype, count * int(np.prod(shape[1:]))).reshape(count, *shape[1:])
+                    block = _read_numbers(stream, dtype, count * math.prod(shape[1:])).reshape(count, *shape[1:])
                 else:
                     block = _read_columns(stream, dtype, offset, shape, start, count)
                 yield torch.from_numpy(block)
@@ -120,18 +173,36 @@ def _numpy_array(path: Path, open_stream: _OpenStream, size: int, *, seekable: b
 
 
 def _numpy_header(path: Path, stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
+    """Shape, order and dtype; the stream is left where the numbers begin."""
     version = np.lib.format.read_magic(stream)
-    read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    if version not in read_header:
+    parsers = {(1, 0): (2, np.lib.format.read_array_header_1_0), (2, 0): (4, np.lib.format.read_array_header_2_0)}
+    if version not in parsers:
         raise InputError(f"{path}: expected .npy format 1.0 or 2.0, found {version[0]}.{version[1]}")
-    shape, fortran_order, dtype = read_header[version](stream)
+    width, parse = parsers[version]
+    length = stream.read(width)
+    count = int.from_bytes(length, "little")
+    if count > MAX_HEADER_BYTES:
+        raise InputError(f"{path}: expected a header of at most {MAX_HEADER_BYTES} bytes, found {count}")
+    try:
+        shape, fortran_order, dtype = parse(io.BytesIO(length + stream.read(count)))
+    except Exception as error:  # a parser of Python: whatever a few damaged bytes make it raise, they are the cause
+        raise InputError(f"{path}: damaged: the header cannot be parsed ({type(error).__name__})") from error
     if dtype.hasobject:
         raise InputError(f"{path}: expected numbers, found a pickled array; pickles run code and are refused")
-    if dtype.kind not in "fiub" or dtype.itemsize > 8:
-        raise InputError(f"{path}: expected real numbers of at most 64 bits, found dtype {dtype}")
+    return tuple(int(side) for side in shape), fortran_order, dtype
+
+
+def _check_rows(path: Path, shape: tuple[int, ...]) -> None:
     if not shape:
         raise InputError(f"{path}: expected an array with rows, found a single number")
-    return shape, fortran_order, dtype
+    if shape[0] < 0 or min(shape[1:], default=1) < 1:
+        raise InputError(f"{path}: expected rows with at least one number each, found shape {shape}")
+
+
+def _check_size(path: Path, shape: tuple[int, ...], dtype: np.dtype[np.generic], offset: int, size: int) -> None:
+    expected = offset + math.prod(shape) * dtype.itemsize  # of Python's integers, which do not wrap around
+    if size != expected or min(shape, default=0) < 0:
+        raise InputError(f"{path}: expected {expected} bytes for shape {shape} of {dtype}, found {size}")
 
 
 def _read_numbers(stream: IO[bytes], dtype: np.dtype[np.generic], count: int) -> np.ndarray:
@@ -148,7 +219,7 @@ def _read_numbers(stream: IO[bytes], dtype: np.dtype[np.generic], count: int) ->
 def _read_columns(
     stream: IO[bytes], dtype: np.dtype[np.generic], offset: int, shape: tuple[int, ...], start: int, count: int
 ) -> np.ndarray:
-    width = int(np.prod(shape[1:]))
+    width = math.prod(shape[1:])
     block = np.empty((count, width), dtype.newbyteorder("="))
     for column in range(width):
         stream.seek(offset + (column * shape[0] + start) * dtype.itemsize)
@@ -157,20 +228,18 @@ def _read_columns(
 
 
 def _open_safetensors(path: Path, key: str) -> ArrayFile:
-    from safetensors import safe_open
-
-    file_size(path)  # the library opens the path itself, and would wait for a FIFO
-    with safe_open(path, framework="pt") as archive:
+    with open_safetensors(path) as archive:
         name = _choose_key(path, list(archive.keys()), key)
         shape = tuple(archive.get_slice(name).get_shape())
-        if not shape:
-            raise InputError(f"{path}: expected an array with rows, found a single number")
+        _check_rows(path, shape)
         dtype = archive.get_slice(name)[:0].dtype
+    if dtype.is_complex:
+        raise InputError(f"{path}: expected real numbers, found {str(dtype).removeprefix('torch.')}")
 
     def read(rows: int) -> Iterator[Tensor]:
         for start in range(0, shape[0], rows):
             # Opened anew for every block, because pages of a map stay resident as long as the map stands.
-            with reading(path), safe_open(path, framework="pt") as archive:
+            with open_safetensors(path) as archive:
                 block = archive.get_slice(name)[start : start + rows].clone()
             yield block
 

@@ -16,10 +16,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import IO
+from typing import IO, Any
 
 MAX_TEXT_BYTES = 64 << 20
 """What a config, a record or a list of names may have; whoever needs more says so."""
+MAX_SAFETENSORS_HEADER_BYTES = 16 << 20
+"""Room for some hundred thousand tensors."""
 MAX_LINE_LENGTH = 16 << 20
 """Characters of one line of a table, so that a file without line ends is refused instead of held in memory."""
 
@@ -127,6 +129,35 @@ def file_size(path: str | Path) -> int:
     """
     with open_regular(path) as file:
         return os.fstat(file.fileno()).st_size
+
+
+@contextmanager
+def open_safetensors(path: str | Path, framework: str = "pt") -> Iterator[Any]:
+    """Open a safetensors file with its library, after looking at what the library does not: kind of file and header.
+
+    Raises:
+        InputError: the file is missing, not a regular file, or damaged; also what goes wrong inside the `with`.
+
+    Example:
+        >>> import tempfile, numpy
+        >>> from safetensors.numpy import save_file
+        >>> path = Path(tempfile.mkdtemp()) / "weights.safetensors"
+        >>> save_file({"bias": numpy.zeros(3)}, path)
+        >>> with open_safetensors(path) as archive:
+        ...     list(archive.keys())
+        ['bias']
+    """
+    from safetensors import safe_open
+
+    with open_regular(path) as file, reading(path):  # the library opens the path itself, and would wait for a FIFO
+        length = int.from_bytes(file.read(8), "little")
+    if length > MAX_SAFETENSORS_HEADER_BYTES:
+        raise InputError(
+            f"{path}: expected a header of at most {MAX_SAFETENSORS_HEADER_BYTES} bytes, found {length}; "
+            "damaged or not what its suffix says"
+        )
+    with reading(path), safe_open(path, framework=framework) as archive:
+        yield archive
 
 
 def read_bounded(path: str | Path, limit: int = MAX_TEXT_BYTES) -> bytes:

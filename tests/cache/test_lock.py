@@ -24,7 +24,6 @@ def test_a_second_holder_is_told_the_process_of_the_first(tmp_path):
         hold(tmp_path)
 
 
-@pytest.mark.xfail(strict=True, reason="the lock follows links")
 @pytest.mark.parametrize("content", ["what somebody wrote", "12\n", None])
 def test_a_link_is_not_followed(tmp_path, content):
     victim, directory = tmp_path / "victim", tmp_path / "cache"
@@ -37,7 +36,6 @@ def test_a_link_is_not_followed(tmp_path, content):
     assert (victim.read_text() if victim.exists() else None) == content
 
 
-@pytest.mark.xfail(strict=True, reason="whatever is called .lock is truncated")
 def test_a_file_that_no_lock_wrote_is_not_truncated(tmp_path):
     (tmp_path / LOCK_NAME).write_text("what somebody wrote")
     with pytest.raises(InputError, match=r"\.lock: expected a lock of ours, found a file of another origin"):
@@ -45,7 +43,6 @@ def test_a_file_that_no_lock_wrote_is_not_truncated(tmp_path):
     assert (tmp_path / LOCK_NAME).read_text() == "what somebody wrote"
 
 
-@pytest.mark.xfail(strict=True, reason="what is no file is not looked at")
 def test_what_is_no_file_is_refused(tmp_path):
     os.mkfifo(tmp_path / LOCK_NAME)
     with pytest.raises(InputError, match=r"\.lock: expected a regular file, found a FIFO"):

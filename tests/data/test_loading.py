@@ -146,7 +146,7 @@ def test_cifar100_without_its_parts_is_refused(tmp_path):
 def test_a_pickle_inside_npz_is_refused(tmp_path):
     objects = np.array([{"a": 1}], dtype=object)
     np.savez(tmp_path / "cifar100.npz", train_images=objects, train_labels=objects, class_names=objects)
-    with pytest.raises(InputError, match=r"cifar100.npz: damaged .*allow_pickle=False"):
+    with pytest.raises(InputError, match=r"cifar100.npz: expected numbers, found a pickled array"):
         load_dataset("cifar100", "train", root=tmp_path)
     np.savez(tmp_path / "cifar100.npz", train_images=np.zeros(1))
     with pytest.raises(InputError, match=r"cifar100.npz: expected the arrays .* found no train_labels"):

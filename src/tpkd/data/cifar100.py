@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from tpkd.arrays import read_npz
 from tpkd.data.dataset import Dataset
-from tpkd.data.pickled_arrays import read_pickled_arrays
-from tpkd.files import InputError, open_regular, reading
+from tpkd.data.pickled_arrays import MAX_BYTES, read_pickled_arrays
+from tpkd.files import InputError
 
 FOLDER = "cifar-100-python"
 ARCHIVE = "cifar100.npz"
@@ -49,12 +50,8 @@ def _entries(path: Path, *keys: str) -> list[Any]:
 
 
 def _from_archive(split: str, path: Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    with open_regular(path) as file, reading(path), np.load(file, allow_pickle=False) as archive:
-        wanted = (f"{split}_images", f"{split}_labels", "class_names")
-        missing = [name for name in wanted if name not in archive]
-        if missing:
-            raise InputError(f"{path}: expected the arrays {', '.join(wanted)}, found no {missing[0]}")
-        images, labels, names = (archive[name] for name in wanted)
+    wanted = (f"{split}_images", f"{split}_labels", "class_names")
+    images, labels, names = read_npz(path, wanted, limit=MAX_BYTES)
     if images.dtype != np.uint8 or images.shape[1:] != (32, 32, 3):
         raise InputError(f"{path}: {split}_images: expected uint8 (n, 32, 32, 3), found {_describe(images)}")
     return images, _labels(labels.tolist(), path), _names(names.tolist(), path)

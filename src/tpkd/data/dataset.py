@@ -16,6 +16,9 @@ Kind: TypeAlias = Literal["vector", "image", "text"]
 RawInputs: TypeAlias = np.ndarray | list[np.ndarray] | list[str]
 """Raw inputs of some samples: an array, or a list where images differ in size or inputs are texts."""
 
+IMAGE_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+"""What Pillow may decode, whatever a file is called: for some of its other formats it starts other programs."""
+
 
 @dataclass(frozen=True)
 class ImageFiles:
@@ -35,13 +38,19 @@ class ImageFiles:
             from PIL import Image
         path = self.root / self.paths[position]
         try:
-            with open_regular(path) as file, Image.open(file) as image:
+            with open_regular(path) as file, Image.open(file, formats=IMAGE_FORMATS) as image:
+                pixels = image.width * image.height
+                if Image.MAX_IMAGE_PIXELS is not None and pixels > Image.MAX_IMAGE_PIXELS:
+                    found = f"{image.width} × {image.height}"
+                    raise InputError(
+                        f"{path}: expected an image of at most {Image.MAX_IMAGE_PIXELS} pixels, found {found}"
+                    )
                 return np.asarray(image.convert("RGB"))
         except InputError:
             raise
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            # Pillow's readers raise all of these for damaged files.
-            raise InputError(f"{path}: expected an image, found none that can be decoded: {error}") from error
+        except Exception as error:  # there is hardly an error that Pillow's readers do not raise for damaged files
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise InputError(f"{path}: expected an image, found none that can be decoded: {reason}") from error
 
 
 Inputs: TypeAlias = np.ndarray | ImageFiles | tuple[str, ...]
