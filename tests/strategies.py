@@ -6,7 +6,19 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
+INTEGER_TYPES = (
+    *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.uint16, torch.uint32, torch.uint64),
+)
 KINDS = ("random", "ties", "equal-conditional", "blocked", "certain", "certain-both", "wrong", "tiny", "huge", "sparse")
+
+
+def labels_of_type(dtype: torch.dtype, count: int, num_classes: int) -> Tensor:
+    """As many classes as the type can name, the largest, 156 (-100 in eight bits) and 0 among them."""
+    most = min(num_classes - 1, torch.iinfo(dtype).max)
+    labels = torch.linspace(0, most, count).long()
+    labels[1] = min(most, 156)
+    return labels.to(dtype)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from strategies import INTEGER_TYPES, labels_of_type, make_pairs
 from tpkd.files import InputError
 from tpkd.integrations.common import MonitorMeans, OnlineTeacher, build_batch, choose_objective, logits_of
 from tpkd.objectives import create, tpkd_loss
@@ -121,3 +122,15 @@ def test_two_classes_and_no_valid_position_show_nothing():
     means.add(torch.randn(3, 2), torch.randn(3, 2), torch.tensor([0, 1, 0]))
     means.add(torch.randn(3, 4), torch.randn(3, 4), torch.full((3,), -100))
     assert means.take() == {}
+
+
+@pytest.mark.xfail(strict=True, reason="labels are compared in their own type, where -100 may be a class")
+def test_monitored_labels_mean_the_same_in_every_integer_type():
+    student, teacher, _ = make_pairs("random", 5, 300, seed=1)
+    student[4] = torch.nan
+    for dtype in INTEGER_TYPES:
+        found, expected = MonitorMeans(), MonitorMeans()
+        labels = labels_of_type(dtype, 5, 300)
+        found.add(student, teacher, labels)
+        expected.add(student, teacher, labels.long())
+        assert found.take() == expected.take(), dtype

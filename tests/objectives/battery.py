@@ -12,6 +12,7 @@ import oracles
 from objectives import reference
 from objectives.cases import Case, Inputs, close, evaluate, expected_values, gradient_tensors, make_inputs, same_step
 from objectives.two_heads import check_network_gradient
+from strategies import INTEGER_TYPES, labels_of_type
 from tolerances import EXACT
 from tpkd.objectives import Batch, Objective, create
 
@@ -113,6 +114,18 @@ def check_masks(case: Case) -> None:
         assert bool((tensor[ignored] == 0).all())
     kept = replace(found, leaves=found.leaves.rows(~ignored))
     same_step(kept, expected, 1e-13, "kept rows")
+
+
+def check_integer_types_of_labels(case: Case) -> None:
+    """Labels mean the same in every integer type, however few numbers it has; the signed ones have -100 as well."""
+    for dtype in INTEGER_TYPES:
+        for num_classes in (5, 128, 256, 300):
+            inputs = replace(make_inputs(6, num_classes), labels=labels_of_type(dtype, 6, num_classes))
+            if dtype.is_signed:
+                inputs.labels[3] = -100
+            objective = case.objective()
+            expected = evaluate(objective, replace(inputs, labels=inputs.labels.long()))
+            same_step(evaluate(objective, inputs), expected, 0.0, f"{dtype} of {num_classes} classes")
 
 
 def check_nothing_valid(case: Case) -> None:

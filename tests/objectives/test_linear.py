@@ -6,6 +6,7 @@ from benchmarks.memory import peak_bytes
 from torch import Tensor
 from torch.nn.functional import linear
 
+from strategies import INTEGER_TYPES, labels_of_type
 from tpkd.objectives import linear as linear_module
 from tpkd.objectives.linear import linear_tpkd_loss
 from tpkd.objectives.tpkd import tpkd_loss
@@ -213,3 +214,15 @@ def test_bad_input_is_named(changed, message):
     }
     with pytest.raises(ValueError, match=message):
         linear_tpkd_loss(**(arguments | changed))
+
+
+@pytest.mark.xfail(strict=True, reason="labels are compared in their own type")
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_labels_mean_the_same_in_every_integer_type(reduction):
+    for dtype in INTEGER_TYPES:
+        features, weight, bias, teacher, _ = head((5,), 3, 300, torch.float32)
+        labels = labels_of_type(dtype, 5, 300)
+        for ignored in (-100, int(labels[1])):
+            settings = {"reduction": reduction, "ignore_index": ignored}
+            found = chunked(features, weight, bias, teacher, labels, **settings)
+            assert torch.equal(found, chunked(features, weight, bias, teacher, labels.long(), **settings))

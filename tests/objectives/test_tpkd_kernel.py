@@ -3,6 +3,7 @@
 import importlib
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from torch._dynamo.utils import counters
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from strategies import all_kinds, make_pairs
+from strategies import INTEGER_TYPES, all_kinds, labels_of_type, make_pairs
 from tolerances import EXACT
 from tpkd.objectives import tpkd_kernel
 from tpkd.objectives.tpkd import TPKDLoss, tpkd_loss
@@ -196,6 +197,59 @@ def test_a_compiled_graph_refuses_what_is_no_class(calls, label):
     assert len(calls) == 1
     compiled(student, teacher, labels, ignore_index=label).backward()
     assert not student.grad[150].any()
+
+
+@pytest.mark.xfail(strict=True, reason="labels are compared in their own type")
+def test_labels_mean_the_same_in_every_integer_type(calls):
+    """Whole batches, batches with ignored rows, and a compiled graph all end at the kernel."""
+    torch.compiler.reset()
+    compiled = torch.compile(tpkd_loss, backend="aot_eager", fullgraph=True)
+    student, teacher, _ = make_pairs("random", 200, 300, seed=9, dtype=torch.float32)
+    student.requires_grad_()
+    for dtype in INTEGER_TYPES:
+        labels = labels_of_type(dtype, 200, 300)
+        for ignored in (-100, int(labels[1])):
+            expected = tpkd_loss(student, teacher, labels.long(), ignore_index=ignored)
+            assert torch.equal(tpkd_loss(student, teacher, labels, ignore_index=ignored), expected)
+            found = compiled(student, teacher, labels, ignore_index=ignored)
+            torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
+    assert len(calls) == 3 * 2 * len(INTEGER_TYPES)
+
+
+@pytest.mark.xfail(strict=True, reason="beyond int64 they wrap around to negative ones, -100 among them")
+def test_a_compiled_graph_refuses_labels_that_no_int64_holds(calls):
+    student, teacher, _ = make_pairs("random", 200, 300, seed=9, dtype=torch.float32)
+    labels = torch.tensor([0] * 150 + [2**64 - 100] + [0] * 49, dtype=torch.uint64)
+    torch.compiler.reset()
+    compiled = torch.compile(tpkd_loss, backend="aot_eager", fullgraph=True)
+    with pytest.raises(ValueError, match=r"labels: expected class indices from 0 to 299 .* at position 150"):
+        compiled(student.requires_grad_(), teacher, labels)
+    assert len(calls) == 1
+
+
+@pytest.mark.xfail(strict=True, reason="labels are read again after they were checked")
+def test_labels_are_read_once():
+    """A thread that changes them while the kernel runs, with the interpreter lock released, changes nothing."""
+    rows, num_classes = 600, 20_000
+    teacher = torch.randn(1, num_classes, generator=torch.Generator().manual_seed(0)).expand(rows, -1)
+    student, labels = torch.empty(rows, num_classes), torch.empty(rows, dtype=torch.long)
+    batch = (student, teacher, labels, None, 0.5, 1.0, True)
+    for _ in range(20):
+        student.zero_()[:, 0] = 7.0
+        labels.zero_()
+        expected = tpkd_loss(student[:1], teacher[:1], labels[:1])
+        with ThreadPoolExecutor(1) as pool:
+            # The direction replaces the student row by row, which shows how far the kernel is.
+            work = pool.submit(tpkd_kernel.kernel_values_and_direction, *batch, overwrite=True)
+            while student[0, 0] == 7.0 and not work.done():
+                pass
+            labels.fill_(1)
+            in_time = not work.done()
+            losses = work.result()[0]
+        torch.testing.assert_close(losses, expected.expand(rows))
+        if in_time:
+            return
+    pytest.fail("the kernel was never slow enough for the labels to change meanwhile")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

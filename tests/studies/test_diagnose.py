@@ -199,6 +199,24 @@ def test_every_value_is_looked_at_before_the_first_is_worked_on(tmp_path, which)
     assert done == []
 
 
+@pytest.mark.parametrize("name", ["uint8", "int8", "int16", "int32", "uint16", "uint32", "uint64"])
+def test_label_files_mean_the_same_in_every_integer_type(tmp_path, name):
+    files = write_files(tmp_path, examples=40, num_classes=200 if name == "uint8" else 100)
+    expected = diagnose_one(files)
+    np.save(files.labels, files.y.astype(name))
+    assert diagnose_one(files) == expected
+
+
+@pytest.mark.xfail(strict=True, reason="the message shows the number that it wraps around to")
+def test_a_label_file_with_numbers_that_no_int64_holds_is_refused(tmp_path):
+    files = write_files(tmp_path)
+    labels = files.y.astype(np.uint64)
+    labels[7] = 2**64 - 100
+    np.save(files.labels, labels)
+    with pytest.raises(InputError, match=rf"labels.npy: row 7: expected a label from 0 to 5, found {2**64 - 100}"):
+        diagnose_one(files)
+
+
 def cut(zt, keep, floor):
     """The largest `keep` logits of every row, the others at one value; `keep` may differ from row to row."""
     ranks = (-zt).argsort(1).argsort(1)

@@ -4,6 +4,7 @@ import sys
 import pytest
 import torch
 
+from strategies import INTEGER_TYPES, labels_of_type, make_pairs
 from tpkd.theory import diagnose, observe
 
 
@@ -62,3 +63,13 @@ sys.modules.update(dict.fromkeys(("pydantic", "accelerate", "yaml", "sklearn", "
 from tpkd.theory import observe
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.xfail(strict=True, reason="labels are compared in their own type, where -100 may be a class")
+def test_labels_mean_the_same_in_every_integer_type():
+    student, teacher, _ = make_pairs("random", 5, 300, seed=1)
+    for dtype in INTEGER_TYPES:
+        labels = labels_of_type(dtype, 5, 300)
+        assert observe(student, teacher, labels) == observe(student, teacher, labels.long())
+        found, expected = (diagnose(student, teacher, each).summary() for each in (labels, labels.long()))
+        assert found == expected
