@@ -1,4 +1,9 @@
-"""The one thing that pyproject.toml cannot say: how the kernel of the loss is built, where there is a C compiler."""
+"""How the kernel of the loss is built where there is a C compiler, which pyproject.toml cannot say.
+
+Environment variables:
+    TPKD_REQUIRE_KERNEL=1   a kernel that cannot be built is an error
+    TPKD_BASELINE_KERNEL=1  no code for newer processors beside that for the oldest of the architecture
+"""
 
 import os
 import sys
@@ -9,24 +14,28 @@ from setuptools import Extension, setup
 if sys.platform == "win32":
     FLAGS, LINK_FLAGS, LIBRARIES = ["/O2", "/std:c11", "/openmp"], [], []
 else:
-    # Comparisons may be vectorised, because nobody looks at the flags that they raise. Threads with GCC on Linux alone:
-    # its runtime is the one that torch itself uses, and two in one process do not go together.
+    # Comparisons may be vectorised: we never read floating-point exception flags. Threads with GCC on Linux alone: its
+    # runtime is the one that torch itself uses, and two OpenMP runtimes in one process conflict.
     compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or ""
     threads = sys.platform == "linux" and "clang" not in compiler
     openmp = "-fopenmp" if threads else "-fopenmp-simd"
     FLAGS = ["-O3", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", openmp]
     LINK_FLAGS, LIBRARIES = [openmp] if threads else [], ["m"]
 
+MACROS: list[tuple[str, str | None]] = [("Py_LIMITED_API", "0x030b0000")]
+if os.environ.get("TPKD_BASELINE_KERNEL") == "1":
+    MACROS.append(("BASELINE_PROCESSOR", None))
+
 KERNEL = Extension(
     "tpkd.objectives._kernel",
     ["src/tpkd/objectives/_kernel.c"],
-    define_macros=[("Py_LIMITED_API", "0x030b0000")],
+    define_macros=MACROS,
     extra_compile_args=FLAGS,
     extra_link_args=LINK_FLAGS,
     libraries=LIBRARIES,
     py_limited_api=True,
     depends=["setup.py"],
-    # Without a compiler the same is done by tensor code; a wheel for others had better not be built without one.
+    # Without a compiler tensor code does the same; a wheel for others should not be built without one.
     optional=os.environ.get("TPKD_REQUIRE_KERNEL") != "1",
 )
 

@@ -30,7 +30,7 @@ ALLOWED = {
     "training": BELOW_TRAINING,
     "report": {"records"},
     "studies": BELOW_TRAINING | {"parameter_space", "training", "report"},
-    "integrations": BASE | {"objectives", "theory", "cache", "training"},
+    "integrations": BASE | {"geometry", "objectives", "theory", "cache", "training"},
     "cli": BELOW_TRAINING | {"parameter_space", "training", "report", "studies"},
     "__init__": {"geometry", "theory", "parameter_space", "objectives"},
     "__main__": {"cli"},

@@ -244,6 +244,7 @@ CHECKS = (
     check_shift_invariance,
     check_no_gradient_to_the_teacher,
     check_masks,
+    check_integer_types_of_labels,
     check_nothing_valid,
     check_accumulation,
     check_extremes,

@@ -4,7 +4,7 @@ import importlib
 
 import pytest
 
-from objectives.battery import CHECKS, check_integer_types_of_labels
+from objectives.battery import CHECKS
 from objectives.cases import CASES, Case
 from tpkd.objectives import names
 
@@ -17,12 +17,6 @@ def test_the_battery_covers_every_registered_objective():
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_objective(case, check):
     check(case)
-
-
-@pytest.mark.xfail(strict=True, reason="labels are compared in their own type, where -100 may be a class")
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_integer_types_of_labels(case):
-    check_integer_types_of_labels(case)
 
 
 def scaled(function):

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tpkd.geometry.cone import project_safe_cone, safe_threshold
-from tpkd.geometry.inputs import check_labels, check_pair
+from tpkd.geometry.inputs import check_labels, check_pair, class_indices
 from tpkd.geometry.split import Split, insert_target, split
 
 
@@ -199,9 +199,10 @@ def confidence_axis(
         >>> confidence_axis(torch.tensor([1]), 3)
         tensor([[ 0.5000, -1.0000,  0.5000]])
     """
+    labels = class_indices(labels)
     check_labels(labels, labels.shape, num_classes)
     axis = torch.full((*labels.shape, num_classes), 1 / (num_classes - 1), dtype=dtype, device=labels.device)
-    return axis.scatter(-1, labels.long().unsqueeze(-1), -1.0)
+    return axis.scatter(-1, labels.unsqueeze(-1), -1.0)
 
 
 def imitation_direction(

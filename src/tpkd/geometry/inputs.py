@@ -1,5 +1,8 @@
 """What enters the geometry: one check of metadata and labels, one choice of the dtype to compute in."""
 
+import operator
+from typing import SupportsIndex
+
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
@@ -9,6 +12,12 @@ TPKD_NEEDS_THREE_CLASSES = (
     'teacher has no conditional knowledge to pass on: use kd_loss (objective="kd"), cross-entropy, or at least three '
     "classes"
 )
+
+_INTEGER_TYPES = (
+    *(torch.int64, torch.int32, torch.int16, torch.int8),
+    *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
+)
+_INT64_MAX = 2**63 - 1
 
 
 def computation_dtype(*tensors: Tensor) -> torch.dtype:
@@ -56,33 +65,78 @@ def check_same_shape(
         )
 
 
-def check_labels(
-    labels: Tensor | None, expected_shape: torch.Size, num_classes: int, *, ignore_index: int | None = None
-) -> Tensor:
-    """Refuse labels that are not class indices of the expected shape; return them otherwise."""
+def class_indices(labels: Tensor | None) -> Tensor:
+    """Labels of any integer type in int64, the only type in which they may be compared.
+
+    In a narrow type a comparison wraps the other number around: in uint8, -100 is class 156. What int64 cannot hold
+    becomes its largest number, which is neither a class nor an index to ignore.
+
+    Raises:
+        ValueError: the labels are not integers.
+
+    Example:
+        >>> class_indices(torch.tensor([156, 2], dtype=torch.uint8)) == -100
+        tensor([False, False])
+    """
     if not isinstance(labels, Tensor):
         raise ValueError(f"labels: expected a torch.Tensor of class indices, got {type(labels).__name__}")
+    if labels.dtype == torch.int64:
+        return labels
     if labels.is_floating_point() or labels.is_complex():
         raise ValueError(
-            f"labels: expected integer class indices of shape {tuple(expected_shape)}, got {labels.dtype} of shape "
-            f"{tuple(labels.shape)}; soft labels have no single correct class to protect: pass labels.argmax over the "
-            "class axis, or for mixup the weighted sum of the losses of its two hard label sets"
+            f"labels: expected integer class indices, got {labels.dtype} of shape {tuple(labels.shape)}; "
+            "soft labels have no single correct class to protect: pass labels.argmax over the class axis, or for mixup "
+            "the weighted sum of the losses of its two hard label sets"
         )
     if labels.dtype == torch.bool:
         raise ValueError(
             "labels: expected integer class indices, got torch.bool; pass labels.long() if 0/1 are classes"
         )
+    if labels.dtype not in _INTEGER_TYPES:
+        raise ValueError(f"labels: expected integer class indices, got {labels.dtype}")
+    indices = labels.long()
+    return torch.where(indices < 0, _INT64_MAX, indices) if labels.dtype == torch.uint64 else indices
+
+
+def check_ignore_index(ignore_index: SupportsIndex) -> int:
+    """Refuse what no label of 64 bits can be.
+
+    Example:
+        >>> check_ignore_index(-100)
+        -100
+    """
+    if not isinstance(ignore_index, int):  # such as NumPy's integers
+        try:
+            ignore_index = operator.index(ignore_index)
+        except TypeError:
+            raise ValueError(f"ignore_index: expected an integer of 64 bits, got {ignore_index!r}") from None
+    if not -(2**63) <= ignore_index < _INT64_MAX:
+        raise ValueError(f"ignore_index: expected an integer of 64 bits, got {ignore_index}")
+    return ignore_index
+
+
+def check_labels(
+    labels: Tensor | None, expected_shape: torch.Size, num_classes: int, *, ignore_index: int | None = None
+) -> Tensor:
+    """Refuse labels that are not class indices of the expected shape; return them in int64 otherwise.
+
+    Example:
+        >>> check_labels(torch.tensor([2, 0], dtype=torch.uint8), torch.Size([2]), 3)
+        tensor([2, 0])
+    """
+    indices = class_indices(labels)
+    assert labels is not None
     if labels.shape != expected_shape:
         raise ValueError(f"labels: expected shape {tuple(expected_shape)}, got {tuple(labels.shape)}")
     if can_read_values(labels):
-        _check_label_range(labels, num_classes, ignore_index)
-    return labels
+        _check_label_range(labels, indices, num_classes, ignore_index)
+    return indices
 
 
-def _check_label_range(labels: Tensor, num_classes: int, ignore_index: int | None) -> None:
-    outside = (labels < 0) | (labels >= num_classes)
+def _check_label_range(labels: Tensor, indices: Tensor, num_classes: int, ignore_index: int | None) -> None:
+    outside = (indices < 0) | (indices >= num_classes)
     if ignore_index is not None:
-        outside = outside & (labels != ignore_index)
+        outside = outside & (indices != ignore_index)
     if outside.any():
         position = tuple(outside.nonzero()[0].tolist())
         ignored = "" if ignore_index is None else f" or ignore_index={ignore_index}"
@@ -97,13 +151,13 @@ def check_pair(student_logits: Tensor, teacher_logits: Tensor, labels: Tensor) -
     check_logits("student_logits", student_logits)
     check_logits("teacher_logits", teacher_logits)
     check_same_shape(student_logits, teacher_logits)
-    check_labels(labels, student_logits.shape[:-1], student_logits.shape[-1])
+    labels = check_labels(labels, student_logits.shape[:-1], student_logits.shape[-1])
     dtype = computation_dtype(student_logits, teacher_logits)
-    return student_logits.to(dtype), teacher_logits.detach().to(dtype), labels.long()
+    return student_logits.to(dtype), teacher_logits.detach().to(dtype), labels
 
 
 def check_single(name: str, values: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Check one class-wide tensor and its labels; return them in the dtype to compute in."""
     check_logits(name, values)
-    check_labels(labels, values.shape[:-1], values.shape[-1])
-    return values.to(computation_dtype(values)), labels.long()
+    labels = check_labels(labels, values.shape[:-1], values.shape[-1])
+    return values.to(computation_dtype(values)), labels

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from tpkd.geometry.inputs import check_single
+from tpkd.geometry.inputs import check_single, class_indices
 
 
 def target_entry(values: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
@@ -17,7 +17,7 @@ def target_entry(values: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"
         >>> target_entry(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([1]))
         tensor([2.])
     """
-    return values.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+    return values.gather(-1, class_indices(labels).unsqueeze(-1)).squeeze(-1)
 
 
 def drop_target(values: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch K-1"]:
@@ -27,7 +27,7 @@ def drop_target(values: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]
         >>> drop_target(torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([1]))
         tensor([[1., 3.]])
     """
-    before = torch.arange(values.shape[-1] - 1, device=values.device) < labels.unsqueeze(-1)
+    before = torch.arange(values.shape[-1] - 1, device=values.device) < class_indices(labels).unsqueeze(-1)
     # A select between two views runs at memory speed; a gather would build a long index for every entry.
     return torch.where(before, values[..., :-1], values[..., 1:])
 
@@ -42,7 +42,7 @@ def insert_target(
         tensor([[1., 2., 3.]])
     """
     classes = torch.arange(others.shape[-1] + 1, device=others.device)
-    label = labels.unsqueeze(-1)
+    label = class_indices(labels).unsqueeze(-1)
     padded = torch.cat([others, target.unsqueeze(-1)], dim=-1)
     source = torch.where(classes == label, others.shape[-1], classes - (classes > label).long())
     return padded.gather(-1, source)

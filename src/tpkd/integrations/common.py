@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from tpkd.cache import TeacherCache, open_cache
 from tpkd.files import InputError
+from tpkd.geometry.inputs import class_indices
 from tpkd.objectives.base import Batch, Objective
 from tpkd.objectives.reduction import IGNORE_INDEX
 from tpkd.objectives.registry import create
@@ -253,7 +254,7 @@ class MonitorMeans:
             return
         student, teacher = (each.detach().float().flatten(0, -2) for each in (student_logits, teacher_logits))
         finite = student.isfinite().all(-1) & teacher.isfinite().all(-1)
-        seen = torch.where(finite, labels.flatten(), IGNORE_INDEX)
+        seen = torch.where(finite, class_indices(labels).flatten(), IGNORE_INDEX)
         means = observe(student, teacher, seen)
         count = (seen != IGNORE_INDEX).sum()
         sums = torch.stack([*(value.float() * count for value in means.values()), count.float()])

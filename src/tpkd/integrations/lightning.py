@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from tpkd.cache import TeacherCache
 from tpkd.files import InputError, extra
+from tpkd.geometry.inputs import class_indices
 from tpkd.integrations.classes import (
     check_all_names,
     check_enough_classes,
@@ -155,7 +156,7 @@ class DistillationModule(LightningModule):
         )
         loss = total_loss(objective, batch)
         if torch.is_grad_enabled():  # a loss of validation is not a part of any step
-            self._count = (labels != IGNORE_INDEX).sum()
+            self._count = (class_indices(labels) != IGNORE_INDEX).sum()
             self.seen = None if teacher_logits is None else (student_logits.detach(), teacher_logits, labels)
         return loss
 

@@ -14,7 +14,7 @@
 #include <omp.h>
 #endif
 
-#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && __GNUC__ >= 12
+#if !defined(BASELINE_PROCESSOR) && defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && __GNUC__ >= 12
 #define FOR_EACH_PROCESSOR __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define FOR_EACH_PROCESSOR
@@ -47,7 +47,7 @@ struct logits {
 
 struct batch {
     struct logits student, teacher, gradient; /* gradient.data may be NULL, or that of the student */
-    const int64_t *labels;
+    const int64_t *labels; /* our own copy */
     const char *valid; /* NULL where all rows are */
     float *losses, *scratch;
     Py_ssize_t rows, classes, width; /* width: classes rounded up to LANES */
@@ -223,17 +223,22 @@ static void all_rows(const struct batch *batch, int threads) {
     }
 }
 
-/* In a compiled graph nobody has looked at the labels before. Rows that are not valid have label 0. */
-static int check_labels(const struct batch *batch) {
-    for (Py_ssize_t number = 0; number < batch->rows; number++) {
-        int64_t label = batch->labels[number];
-        if (label >= 0 && label < batch->classes) continue;
+/* A copy of the labels, checked, or NULL with an exception. In a compiled graph nothing else checks them; and other
+   threads may write to the caller's memory while this runs, so each label is read once and the value that was checked
+   is the one used. Rows that are not valid have label 0. */
+static int64_t *checked_labels(const int64_t *labels, Py_ssize_t rows, Py_ssize_t classes) {
+    int64_t *copy = PyMem_Malloc((rows ? rows : 1) * sizeof *copy);
+    if (!copy) return (int64_t *)PyErr_NoMemory();
+    for (Py_ssize_t number = 0; number < rows; number++) {
+        int64_t label = copy[number] = ((const volatile int64_t *)labels)[number];
+        if (label >= 0 && label < classes) continue;
+        PyMem_Free(copy);
         PyErr_Format(PyExc_ValueError,
                      "labels: expected class indices from 0 to %zd or ignore_index, got %lld at position %zd",
-                     batch->classes - 1, (long long)label, number);
-        return -1;
+                     classes - 1, (long long)label, number);
+        return NULL;
     }
-    return 0;
+    return copy;
 }
 
 /* Takes addresses as numbers, of memory that tpkd_kernel.py has checked and holds. */
@@ -249,18 +254,20 @@ static PyObject *losses_and_directions(PyObject *Py_UNUSED(module), PyObject *ar
     batch.student.data = (char *)student;
     batch.teacher.data = (char *)teacher;
     batch.gradient.data = (char *)gradient;
-    batch.labels = (const int64_t *)labels;
     batch.valid = (const char *)valid;
     batch.losses = (float *)losses;
     batch.scratch = (float *)scratch;
     batch.width = (batch.classes + LANES - 1) & -LANES;
-    if (check_labels(&batch) < 0) return NULL;
+    int64_t *copy = checked_labels((const int64_t *)labels, batch.rows, batch.classes);
+    if (!copy) return NULL;
+    batch.labels = copy;
     double total = 0;
     Py_BEGIN_ALLOW_THREADS
     all_rows(&batch, threads);
     /* In one order, however many threads there were. */
     for (Py_ssize_t number = 0; number < batch.rows; number++) total += batch.losses[number];
     Py_END_ALLOW_THREADS
+    PyMem_Free(copy);
     return PyFloat_FromDouble((float)(total * batch.weight));
 }
 

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from tpkd.geometry.divergences import binary_kl_divergence
-from tpkd.geometry.inputs import computation_dtype
+from tpkd.geometry.inputs import class_indices, computation_dtype
 from tpkd.objectives.base import Batch, Objective
 from tpkd.objectives.cross_entropy import cross_entropy_loss
 from tpkd.objectives.reduction import IGNORE_INDEX, check_temperature, check_weight, rowwise_loss
@@ -270,7 +270,7 @@ class DHKD(Objective):
         if self._head is None:
             self._head = auxiliary_head(self._chosen.head, features.shape[1], shape[1])
             self._head.to(features.device, computation_dtype(features))
-        valid = (batch.labels != IGNORE_INDEX).nonzero().squeeze(-1)
+        valid = (class_indices(batch.labels) != IGNORE_INDEX).nonzero().squeeze(-1)
         if len(valid) == 0:
             return features[valid].sum().expand(shape)
         dtype = next(self._head.parameters()).dtype

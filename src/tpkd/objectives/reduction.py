@@ -9,7 +9,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tpkd.geometry.inputs import can_read_values, check_labels, check_logits, check_same_shape, computation_dtype
+from tpkd.geometry.inputs import (
+    can_read_values,
+    check_ignore_index,
+    check_labels,
+    check_logits,
+    check_same_shape,
+    computation_dtype,
+)
 
 IGNORE_INDEX = -100
 """The label of a position to leave out, as everywhere in torch."""
@@ -43,6 +50,7 @@ def as_rows(
     Where labels only mask they may be `None`: then every position is valid.
     """
     class_axis = check_class_axis(student_logits, others, min_classes=min_classes)
+    ignore_index = check_ignore_index(ignore_index)
     num_classes = student_logits.shape[class_axis]
     position_shape = torch.Size(n for axis, n in enumerate(student_logits.shape) if axis != class_axis)
     if labels is None and labels_only_mask:
@@ -57,7 +65,7 @@ def as_rows(
         flat = logits.to(dtype).movedim(class_axis, -1).reshape(-1, num_classes)
         return torch.where(valid.unsqueeze(-1), flat, 0.0)
 
-    safe_labels = torch.where(valid, labels.reshape(-1), 0).long()
+    safe_labels = torch.where(valid, labels.reshape(-1), 0)
     companions = tuple(rows(logits.detach()) for logits in others.values())
     return Rows(rows(student_logits), companions, safe_labels, valid, position_shape)
 
@@ -77,18 +85,18 @@ def check_class_axis(
 def flat_labels(
     labels: Int[Tensor, "..."], position_shape: torch.Size, num_classes: int, ignore_index: int
 ) -> tuple[Int[Tensor, "rows"], Bool[Tensor, "rows"] | None]:
-    """Check labels and flatten them; the mask of valid rows is `None` where all are known to be valid.
+    """Check labels and flatten them, in int64; the mask of valid rows is `None` where all are known to be valid.
 
     Example:
         >>> flat_labels(torch.tensor([2, -100]), torch.Size([2]), 3, -100)
         (tensor([2, 0]), tensor([ True, False]))
     """
+    ignore_index = check_ignore_index(ignore_index)
     if _may_all_be_classes(labels, position_shape, num_classes, ignore_index) and labels.numel() > 0:
         least, greatest = labels.aminmax()
         if least.item() >= 0 and greatest.item() < num_classes:
             return labels if labels.ndim == 1 else labels.reshape(-1), None
-    check_labels(labels, position_shape, num_classes, ignore_index=ignore_index)
-    flat = labels.reshape(-1).long()
+    flat = check_labels(labels, position_shape, num_classes, ignore_index=ignore_index).reshape(-1)
     valid = flat != ignore_index
     return torch.where(valid, flat, 0), valid
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from tpkd.geometry.directions import check_beta, named_direction
 from tpkd.geometry.divergences import conditional_loss, imitation_loss, label_loss
+from tpkd.geometry.inputs import check_ignore_index
 from tpkd.objectives.base import Batch, Objective
 from tpkd.objectives.injection import inject_direction, refuse_transforms
 from tpkd.objectives.reduction import Rows, check_reduction, rowwise_loss
@@ -86,7 +87,7 @@ class TPKDLoss(nn.Module):
         check_beta(beta)
         check_reduction(reduction, None)
         self.beta = beta
-        self.ignore_index = ignore_index
+        self.ignore_index = check_ignore_index(ignore_index)
         self.reduction = reduction
 
     def forward(

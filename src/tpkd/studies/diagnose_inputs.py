@@ -13,6 +13,7 @@ from torch import Tensor
 from tpkd.arrays import ARRAY_SUFFIXES, ArrayFile, open_array
 from tpkd.cache import open_cache
 from tpkd.files import InputError, read_lines, read_text, reading
+from tpkd.geometry.inputs import class_indices
 
 LARGEST_LOGIT = 1e100
 """Beyond this no difference of logits means anything, and sums of them would overflow."""
@@ -48,7 +49,7 @@ class DiagnosisInputs:
         start = 0
         sources = zip(student.blocks(rows), self.teacher.blocks(rows), self.labels.blocks(rows), strict=True)
         for student_block, teacher_block, label_block in sources:
-            yield start, student_block.double(), teacher_block.double(), label_block.long()
+            yield start, student_block.double(), teacher_block.double(), class_indices(label_block)
             start += len(label_block)
 
     def check_values(self, rows: int) -> None:
@@ -67,7 +68,7 @@ class DiagnosisInputs:
             floor.add(logits)
         floor.check(self.teacher.path)
         for start, block in _numbered(self.labels, rows):
-            _check_label_values(self.labels, block.long(), start, self.num_classes)
+            _check_label_values(self.labels, block, start, self.num_classes)
 
     def _check_logits(self, source: ArrayFile, logits: Tensor, start: int) -> None:
         # One reduction finds NaN, infinity and absurd size alike: NaN compares false.
@@ -293,11 +294,13 @@ def _refuse_probabilities(source: ArrayFile, logits: Tensor) -> None:
 
 
 def _check_label_values(source: ArrayFile, labels: Tensor, start: int, num_classes: int) -> None:
-    outside = (labels < 0) | (labels >= num_classes)
+    indices = class_indices(labels)
+    outside = (indices < 0) | (indices >= num_classes)
     if outside.any():
         row = int(outside.nonzero()[0])
         raise InputError(
-            f"{source.path}: row {start + row}: expected a label from 0 to {num_classes - 1}, found {labels[row]}"
+            f"{source.path}: row {start + row}: expected a label from 0 to {num_classes - 1}, "
+            f"found {labels[row].item()}"
         )
 
 

@@ -57,7 +57,7 @@ def local_clipped_gradient(
         True
     """
     current, log_kept, compensation = _clipped_at(logits, reference_logits, teacher_logits, labels)
-    return insert_target(current.log_conditional.exp() - log_kept.exp(), 0 - compensation, labels.long())
+    return insert_target(current.log_conditional.exp() - log_kept.exp(), 0 - compensation, labels)
 
 
 def _clipped_at(

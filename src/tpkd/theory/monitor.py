@@ -3,6 +3,7 @@
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tpkd.geometry.inputs import check_ignore_index, class_indices
 from tpkd.theory.diagnosis import diagnose
 
 _FIELDS = ("blocked", "confidence", "label_loss", "conditional_loss", "transfer_cost", "compensation", "retention")
@@ -37,7 +38,8 @@ def observe(
         >>> seen["blocked_share"], seen["transfer_cost"]
         (tensor(1.), tensor(0.6650))
     """
-    valid = labels != ignore_index
+    labels = class_indices(labels)
+    valid = labels != check_ignore_index(ignore_index)
     if not valid.any():
         return dict.fromkeys(("blocked_share", *_FIELDS[1:]), student_logits.new_zeros(()))
     state = diagnose(student_logits.detach()[valid], teacher_logits.detach()[valid], labels[valid])
