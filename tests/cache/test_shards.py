@@ -10,6 +10,7 @@ import torch
 
 from cache.toys import Teacher, make_recipe, make_rows, true_logits
 from tpkd.cache import build_cache, open_cache
+from tpkd.files import InputError
 
 resource = pytest.importorskip("resource")
 
@@ -32,7 +33,6 @@ def few_files():
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-@pytest.mark.xfail(strict=True, reason="every shard stands open")
 @pytest.mark.usefixtures("few_files")
 def test_a_cache_may_have_more_shards_than_a_process_files(many_shards):
     directory, rows = many_shards
@@ -43,7 +43,6 @@ def test_a_cache_may_have_more_shards_than_a_process_files(many_shards):
     assert torch.equal(torch.cat(list(cache.array().blocks(50))).float(), true_logits(rows.sample_ids, rows.view_ids))
 
 
-@pytest.mark.xfail(strict=True, reason="every shard stands open")
 @pytest.mark.usefixtures("few_files")
 def test_threads_share_the_maps(many_shards):
     directory, rows = many_shards
@@ -60,3 +59,29 @@ def test_threads_share_the_maps(many_shards):
 
     with ThreadPoolExecutor(4) as threads:
         assert all(threads.map(read, range(4)))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_worker_reads_the_same_rows(many_shards):
+    directory, rows = many_shards
+    cache = open_cache(directory)
+    expected = true_logits(rows.sample_ids, rows.view_ids)
+    assert torch.equal(cache.read(rows.sample_ids[:5], rows.view_ids[:5]), expected[:5])
+    child = os.fork()
+    if not child:
+        os._exit(0 if torch.equal(cache.read(rows.sample_ids, rows.view_ids), expected) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert torch.equal(cache.read(rows.sample_ids, rows.view_ids), expected)
+
+
+def test_a_shard_that_is_replaced_while_the_cache_is_open_is_refused(many_shards):
+    directory, rows = many_shards
+    cache = open_cache(directory)
+    shard = directory / "shard-00007.safetensors"
+    content = shard.read_bytes()
+    shard.unlink()
+    shard.write_bytes(content)
+    os.utime(shard, ns=(0, 0))
+    with pytest.raises(InputError, match=r"shard-00007\.safetensors: .* was replaced since"):
+        cache.read(rows.sample_ids, rows.view_ids)

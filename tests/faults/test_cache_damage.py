@@ -184,7 +184,7 @@ def test_a_manifest_that_is_no_manifest_is_refused(cache, text):
 def test_a_manifest_larger_than_any_is_refused_unread(cache):
     with (cache / "manifest.json").open("r+b") as file:
         file.truncate(1 << 40)  # sparse: takes no room on disk, but would fill the memory
-    refused(cache, "manifest.json: expected at most 67108864 bytes, found 1099511627776")
+    refused(cache, "manifest.json: expected at most 67108864 bytes, found more")
 
 
 class Bomb:

@@ -1,18 +1,19 @@
 """Read a cache: rows by (sample id, view id) through memory maps, never from a cache that does not match."""
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float32
+from jaxtyping import Bool, Float32
 from torch import Tensor
 
 from tpkd.arrays import ArrayFile
 from tpkd.cache.manifest import Manifest, damaged_shards, read_manifest
 from tpkd.cache.recipe import CacheRecipe
 from tpkd.cache.rows import Keys, RowIndex, as_keys, hash_keys
-from tpkd.cache.shards import Shard, open_shard
+from tpkd.cache.shards import ShardFile, open_shard, release, standing_maps
 from tpkd.files import InputError
 
 Ids = Sequence[int] | np.ndarray | Tensor
@@ -21,17 +22,20 @@ Ids = Sequence[int] | np.ndarray | Tensor
 class TeacherCache:
     """An open cache: manifest, keys in order, and the rows. Made by `open_cache`."""
 
-    def __init__(self, directory: Path, manifest: Manifest, shards: tuple[Shard, ...]) -> None:
+    def __init__(self, directory: Path, manifest: Manifest, shards: tuple[ShardFile, ...]) -> None:
         """Index the rows that are written; `shards` are those of the manifest."""
         self.directory, self.manifest = directory, manifest
-        self.sample_ids, self.view_ids, written = (
-            np.concatenate([np.zeros(0, dtype), *(shard.arrays[name] for shard in shards)])
-            for name, dtype in (("sample_ids", np.int64), ("view_ids", np.int64), ("written", bool))
-        )
+        # The maps used last stand; one that gives way lives on for whoever still reads it. Threads need no lock, and
+        # so a fork finds none held: at worst two of them map the same shard.
+        limit = standing_maps()
+        self._mapped = lru_cache(limit)(lambda index: memoryview(shards[index].map()))
+        self._all_may_stand = len(shards) <= limit
+        self._offsets = {
+            name: np.array([shard.offsets[name] for shard in shards], np.int64) for name in self.recipe.columns
+        }
+        self.sample_ids, self.view_ids, written = _read_keys(shards)
         self._written = np.flatnonzero(written)
         self._index = RowIndex(self.sample_ids, self.view_ids, written)
-        self._shards = shards
-        self._buffers = {name: [shard.arrays[name].data.cast("B") for shard in shards] for name in self.recipe.columns}
 
     @property
     def recipe(self) -> CacheRecipe:
@@ -71,10 +75,9 @@ class TeacherCache:
 
     def read_tensor(self, name: str, sample_ids: Ids, view_ids: Ids | None = None) -> Float32[Tensor, "batch width"]:
         """The rows of one named tensor, like `read`."""
-        if name not in self._buffers:
-            raise InputError(
-                f"{self.directory}: expected a tensor {', '.join(self._buffers)}, found {name!r} asked for"
-            )
+        if name not in self.recipe.columns:
+            expected = ", ".join(self.recipe.columns)
+            raise InputError(f"{self.directory}: expected a tensor {expected}, found {name!r} asked for")
         return self._gather(name, self.locate(sample_ids, view_ids)).float()
 
     def locate(self, sample_ids: Ids, view_ids: Ids | None = None) -> Keys:
@@ -108,7 +111,7 @@ class TeacherCache:
                 block = rows[start : start + count]
                 yield self._gather("logits", block)
                 for shard in np.unique(block // self.manifest.shard_rows):
-                    self._shards[shard].release()
+                    release(self._mapped(int(shard)))
 
         return ArrayFile(self.directory, (len(rows), self.recipe.num_classes), self._dtype, read)
 
@@ -125,13 +128,39 @@ class TeacherCache:
     def _gather(self, name: str, rows: Keys) -> Tensor:
         if not len(rows):
             return torch.empty(0, self.recipe.columns[name], dtype=self._dtype)
-        buffers, width = self._buffers[name], self.recipe.columns[name] * self._dtype.itemsize
+        width = self.recipe.columns[name] * self._dtype.itemsize
         shard, place = np.divmod(rows, self.manifest.shard_rows)
-        start = place * width
-        # Joining slices of bytes costs a third of indexing an array a shard, because a batch touches most shards.
-        places = zip(shard.tolist(), start.tolist(), (start + width).tolist(), strict=True)
-        joined = bytearray().join([buffers[index][first:last] for index, first, last in places])
-        return torch.frombuffer(joined, dtype=self._dtype).view(len(rows), -1)
+        start = self._offsets[name][shard] + place * width
+        if self._all_may_stand:
+            # Joining slices of bytes costs a third of indexing an array per shard, as a batch touches most shards.
+            places = zip(shard.tolist(), start.tolist(), (start + width).tolist(), strict=True)
+            gathered = bytearray().join([self._mapped(index)[first:last] for index, first, last in places])
+        else:
+            gathered = self._copy_by_shard(shard, start, width)
+        return torch.frombuffer(gathered, dtype=self._dtype).view(len(rows), -1)
+
+    def _copy_by_shard(self, shard: np.ndarray, start: np.ndarray, width: int) -> bytearray:
+        """One shard after the other, so that a batch holds one map beside those that stand."""
+        order = shard.argsort(kind="stable")
+        gathered, current = bytearray(len(order) * width), -1
+        target, pages = memoryview(gathered), memoryview(b"")
+        for position, index, first in zip(order.tolist(), shard[order].tolist(), start[order].tolist(), strict=True):
+            if index != current:
+                pages, current = self._mapped(index), index
+            target[position * width : (position + 1) * width] = pages[first : first + width]
+        return gathered
+
+
+def _read_keys(shards: tuple[ShardFile, ...]) -> tuple[Keys, Keys, Bool[np.ndarray, "_"]]:
+    """Sample ids, view ids and the bitmap of written rows of all shards, copied, so that no map has to stand."""
+    names = ("sample_ids", "view_ids", "written")
+    parts: list[list[np.ndarray]] = [[np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.bool_)]]
+    for shard in shards:
+        pages = shard.map()
+        for name, found in zip(names, parts, strict=True):
+            found.append(shard.array(pages, name).copy())
+    sample_ids, view_ids, written = map(np.concatenate, parts)
+    return sample_ids, view_ids, written
 
 
 def open_cache(

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tpkd.files import InputError, file_size, open_regular, reading
+from tpkd.files import InputError, open_regular, open_safetensors
 
 PICKLED = (".pth", ".pt", ".bin")
 """Suffixes of torch's own format."""
@@ -53,10 +53,7 @@ def open_state(path: str | Path) -> Iterator[StateFile]:
         return
     if path.suffix != ".safetensors":
         raise InputError(f"{path}: expected a .safetensors, .pth, .pt or .bin file, found the suffix {path.suffix!r}")
-    from safetensors import safe_open
-
-    file_size(path)  # of a regular file; a pipe would be waited for
-    with reading(path), safe_open(path, framework="pt") as archive:
+    with open_safetensors(path) as archive:
         shapes = {name: tuple(archive.get_slice(name).get_shape()) for name in archive.keys()}  # noqa: SIM118
         yield StateFile(str(path), None, shapes, archive.get_tensor)
 
