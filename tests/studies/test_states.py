@@ -1,5 +1,6 @@
 """Snapshots: whole, the same after an interruption, and refused where they belong to something else."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from studies.mechanism_run import train_runs
 from tpkd.config import resolve_config
 from tpkd.files import InputError
 from tpkd.studies.blocking import study_blocking
+from tpkd.studies.certificates import study_certificates
 from tpkd.studies.checks import Checks, Statement
 from tpkd.studies.continuation import study_continuation
 from tpkd.studies.states import open_bench
@@ -131,6 +133,34 @@ def test_an_unknown_name_comes_before_the_run_it_differs_from(ce_run):
 def test_wrong_sizes_are_refused_by_their_key(ce_run, override, message):
     with pytest.raises(InputError, match=message):
         resolve_config(ce_run.config.model_dump(mode="json"), [override])
+
+
+@pytest.mark.xfail(strict=True, reason="repeated states are looked at twice and counted twice")
+@pytest.mark.parametrize("study", ["blocking", "exact_head", "certificates"])
+def test_a_state_is_looked_at_once(ce_run, study):
+    with pytest.raises(InputError, match=rf"study\.{study}\.states: expected every epoch once, found 6 twice"):
+        ce_run.studied(f"{study}.states=[2, 6, 6]")
+
+
+@pytest.mark.xfail(strict=True, reason="a traceback, in certificates after the last batch")
+@pytest.mark.parametrize("study", [study_continuation, study_certificates])
+def test_a_student_that_a_study_breaks_is_said_in_one_line(ce_run, study):
+    config = ce_run.studied("learning_rate=1e30", "certificates.batches=1", "continuation.iterations=3")
+    with pytest.raises(InputError, match=r"student: expected finite logits, found .*learning_rate"):
+        study(config).to_json()
+
+
+@pytest.mark.xfail(strict=True, reason="the worst case forgets a NaN, or is infinite and no JSON")
+def test_the_worst_case_of_a_statement_can_be_written_where_there_is_a_nan():
+    checks = Checks({"a": Statement("a"), "b": Statement("b"), "c": Statement("c")}, 1e-12)
+    checks.add("a", torch.tensor([torch.nan, 1.0], dtype=torch.float64))
+    checks.add("b", torch.tensor([0.5, torch.nan], dtype=torch.float64))
+    checks.add("b", torch.tensor([0.25], dtype=torch.float64))
+    checks.add("c", torch.tensor([-torch.inf, 1.0], dtype=torch.float64))
+    found = {check.name: (check.cases, check.violations, check.worst) for check in checks.records()}
+    assert found == {"a": (2, 1, None), "b": (3, 1, None), "c": (2, 1, None)}
+    for check in checks.records():
+        json.dumps(check.worst, allow_nan=False)
 
 
 def test_checks_count_what_breaks_a_statement():
