@@ -42,7 +42,8 @@ def study_blocking(
 
     Paper: tab:states. The blocked share, and within the blocked set the mean conditional loss and the mean transfer
     cost D_inf(q || r), from log probabilities. The paper does not say whether its 2,000 images are training or test
-    images: both are looked at.
+    images: both are looked at, with the teacher's answers in one precision. A cache of training samples in float16 has
+    the answers to test samples rounded as it would.
 
     Args:
         config: the run, with its section `study`.
@@ -98,7 +99,7 @@ def _pool(bench: Bench, split: str) -> tuple[_Pool, tuple[Scaling, ...]]:
     scaled = scaling(f"{split}.samples", asked, count, f"the split has {len(whole)} samples")
     assert config.teacher is not None
     if split == "test" and config.teacher.model is None:
-        answers = materials.given_test_logits(config, whole)[chosen].double()
+        answers = materials.given_test_logits(config, whole)[chosen].to(bench.teacher.dtype).double()
         return _Pool(dataset, torch.from_numpy(dataset.labels), torch.zeros(count, dtype=torch.long), answers), scaled
     return _ask_teacher(bench, split, dataset), scaled
 
@@ -109,7 +110,8 @@ def _ask_teacher(bench: Bench, split: str, dataset: Dataset) -> _Pool:
     answers, views = [], []
     for block in _blocks(bench, dataset, preparation):
         inputs = materials.to_device(block.inputs, run.accelerator.device)
-        answers.append(teacher.answer(inputs, block.sample_ids, block.view_ids).logits.double().cpu())
+        logits = teacher.answer(inputs, block.sample_ids, block.view_ids).logits
+        answers.append(logits.to(bench.teacher.dtype).double().cpu())  # of a cache they are that already
         views.append(block.view_ids)
     labels = torch.from_numpy(np.repeat(dataset.labels, preparation.num_views))
     return _Pool(dataset, labels, torch.cat(views), torch.cat(answers))

@@ -32,6 +32,8 @@ class FrozenModel(ABC):
     """What a checkpoint keeps instead of the network."""
     layer_sizes: tuple[int, ...]
     """None where a cache was built without features of layers."""
+    dtype: torch.dtype
+    """What its answers are rounded to: float16 or float32 in a cache, float32 where the network runs."""
 
     @abstractmethod
     def answer(
@@ -50,6 +52,7 @@ class CachedModel(FrozenModel):
         self._names = names if cache.recipe.tensors.keys() >= set(names) else []
         self.fingerprint = cache.answers_sha256
         self.layer_sizes = tuple(cache.recipe.tensors[name] for name in self._names)
+        self.dtype = getattr(torch, cache.recipe.dtype)
 
     def answer(
         self, inputs: ModelInputs, sample_ids: Tensor, view_ids: Tensor, *, with_layers: bool = False
@@ -69,6 +72,7 @@ class OnlineModel(FrozenModel):
         self._model, self._layers, self._map = model, layers, mapping
         self.fingerprint = weights_fingerprint(model)
         self.layer_sizes = tuple(model.layer_sizes[layer] for layer in layers)
+        self.dtype = torch.float32
 
     def answer(
         self, inputs: ModelInputs, sample_ids: Tensor, view_ids: Tensor, *, with_layers: bool = False
