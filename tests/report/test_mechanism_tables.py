@@ -87,7 +87,6 @@ def test_the_papers_numbers_stand_beside_a_study_of_its_sizes(name):
     assert not shows_the_paper(table_of(as_in_the_paper(name), name, paper=False))
 
 
-@pytest.mark.xfail(strict=True, reason="the sizes of a study are not looked at")
 @pytest.mark.parametrize(("name", "field"), [(name, field) for name, changes in OTHER.items() for field in changes])
 def test_a_study_of_other_sizes_has_no_numbers_of_the_paper_beside_it(name, field):
     table = table_of(dataclasses.replace(as_in_the_paper(name), **{field: OTHER[name][field]}), name)
@@ -95,7 +94,6 @@ def test_a_study_of_other_sizes_has_no_numbers_of_the_paper_beside_it(name, fiel
     assert any("paper's numbers are left out" in note and field in note for note in table.notes)
 
 
-@pytest.mark.xfail(strict=True, reason="the run of a study is not looked at")
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize(("field", "value"), [("seed", 43), ("objective", "kd")])
 def test_a_study_of_another_run_has_no_numbers_of_the_paper_beside_it(name, field, value):
@@ -104,7 +102,6 @@ def test_a_study_of_another_run_has_no_numbers_of_the_paper_beside_it(name, fiel
     assert not shows_the_paper(table_of(other, name))
 
 
-@pytest.mark.xfail(strict=True, reason="only the record has them")
 @pytest.mark.parametrize("name", ["certificates", "continuation"])
 def test_iterations_that_mixed_precision_left_out_are_said(name):
     record = kept(name)
@@ -118,7 +115,6 @@ def test_iterations_that_mixed_precision_left_out_are_said(name):
     assert any("3 of" in note and "left out" in note for note in study_table(record).notes)
 
 
-@pytest.mark.xfail(strict=True, reason="a worst case that is no number is formatted as one")
 def test_a_violation_without_a_number_is_said():
     record = kept("exact-head")
     check = dataclasses.replace(record.checks[0], violations=2, worst=None)

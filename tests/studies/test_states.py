@@ -135,14 +135,12 @@ def test_wrong_sizes_are_refused_by_their_key(ce_run, override, message):
         resolve_config(ce_run.config.model_dump(mode="json"), [override])
 
 
-@pytest.mark.xfail(strict=True, reason="repeated states are looked at twice and counted twice")
 @pytest.mark.parametrize("study", ["blocking", "exact_head", "certificates"])
 def test_a_state_is_looked_at_once(ce_run, study):
     with pytest.raises(InputError, match=rf"study\.{study}\.states: expected every epoch once, found 6 twice"):
         ce_run.studied(f"{study}.states=[2, 6, 6]")
 
 
-@pytest.mark.xfail(strict=True, reason="a traceback, in certificates after the last batch")
 @pytest.mark.parametrize("study", [study_continuation, study_certificates])
 def test_a_student_that_a_study_breaks_is_said_in_one_line(ce_run, study):
     config = ce_run.studied("learning_rate=1e30", "certificates.batches=1", "continuation.iterations=3")
@@ -150,7 +148,6 @@ def test_a_student_that_a_study_breaks_is_said_in_one_line(ce_run, study):
         study(config).to_json()
 
 
-@pytest.mark.xfail(strict=True, reason="the worst case forgets a NaN, or is infinite and no JSON")
 def test_the_worst_case_of_a_statement_can_be_written_where_there_is_a_nan():
     checks = Checks({"a": Statement("a"), "b": Statement("b"), "c": Statement("c")}, 1e-12)
     checks.add("a", torch.tensor([torch.nan, 1.0], dtype=torch.float64))

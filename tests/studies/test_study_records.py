@@ -41,7 +41,6 @@ def test_the_studies_of_one_run_are_shown_without_its_name(directory):
     assert not any("seed" in note for table in mechanism_tables(records) for note in table.notes)
 
 
-@pytest.mark.xfail(strict=True, reason="a page shows studies of two runs as if they were one's")
 def test_studies_of_two_runs_are_shown_with_their_names(directory):
     record = ComparisonRecord.from_json((directory / RECORD_NAME).read_text())
     other = dataclasses.replace(record.cells[0], seed=43, directory="ce-43")
@@ -57,7 +56,6 @@ def test_studies_of_two_runs_are_shown_with_their_names(directory):
         assert any("CE, seed 42" in note for note in notes[name]), name
 
 
-@pytest.mark.xfail(strict=True, reason="whose study it is, nobody asks")
 @pytest.mark.parametrize(
     ("field", "value"),
     [("seed", 43), ("objective", "kd"), ("teacher_fingerprint", "0" * 64), ("data_fingerprint", "0" * 64)],
@@ -69,7 +67,6 @@ def test_the_study_of_something_else_is_refused_by_its_file(directory, field, va
         read_records(directory)
 
 
-@pytest.mark.xfail(strict=True, reason="taken for one seed")
 def test_a_seed_that_repeats_is_refused():
     with pytest.raises(InputError, match="seeds: expected every seed once, found 42 twice"):
         plan_grid(CONFIGS / "demo.yaml", seeds=[42, 43, 42])

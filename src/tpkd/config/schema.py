@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
-from tpkd.config.section import SECTION, Seed
+from tpkd.config.section import SECTION, Epochs, Seed
 from tpkd.config.study import StudyConfig
 
 
@@ -202,7 +202,7 @@ class RunConfig(_Section):
     device: Literal["auto", "cpu"] = "auto"
     workers: Annotated[int, Field(ge=0)] = 0
     """Processes that prepare inputs; changes nothing that is computed."""
-    snapshots: tuple[PositiveInt, ...] = ()
+    snapshots: Epochs = ()
     """Epochs after which the student is kept."""
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoints: CheckpointConfig = CheckpointConfig()

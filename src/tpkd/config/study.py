@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
-from tpkd.config.section import SECTION, Seed
+from tpkd.config.section import SECTION, Epochs, Seed
 
 
 class _Section(BaseModel):
@@ -14,7 +14,7 @@ class _Section(BaseModel):
 class BlockingConfig(_Section):
     """`tpkd study blocking`: every view of fixed samples, at every state."""
 
-    states: tuple[PositiveInt, ...] = ()
+    states: Epochs = ()
     """Epochs of snapshots; left out, all of them."""
     samples: PositiveInt = 2000
     splits: tuple[Literal["train", "test"], ...] = ("train", "test")
@@ -24,7 +24,7 @@ class BlockingConfig(_Section):
 class ExactHeadConfig(_Section):
     """`tpkd study exact-head`: steps of the classifier alone, on frozen features."""
 
-    states: tuple[PositiveInt, ...] = ()
+    states: Epochs = ()
     """Epochs of snapshots; left out, the first and the last."""
     batches: PositiveInt = 32
     batch_size: PositiveInt = 64
@@ -35,7 +35,7 @@ class ExactHeadConfig(_Section):
 class CertificatesConfig(_Section):
     """`tpkd study certificates`: restricted spectra and pairs of ordinary training iterations."""
 
-    states: tuple[PositiveInt, ...] = ()
+    states: Epochs = ()
     """Epochs of snapshots; left out, the first and the last."""
     batches: PositiveInt = 16
     batch_size: PositiveInt = 64

@@ -17,7 +17,8 @@ class Check:
     violations: int
     """Cases that break it by more than the tolerance of the study."""
     worst: float | None
-    """The least left side minus right side, negative where a case breaks it; None without cases."""
+    """The least left side minus right side, negative where a case breaks it; None without cases, and where the
+    difference is not a finite number in one of them."""
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,36 @@
 """The mechanism studies as tables, in the paper's layout, and what else is to be said about them."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from tpkd.records import BlockingRecord, CertificatesRecord, ContinuationRecord, ExactHeadRecord, StudyRecord
 from tpkd.report.bundle import ReportRecords
 from tpkd.report.methods import PAPER_BETA, PAPER_CERTIFICATE, PAPER_CONTINUATION, PAPER_EXACT, PAPER_STATES, title
+from tpkd.report.paper_studies import departures
 from tpkd.report.tables import Column, Look, Row, Table
 
 
 def mechanism_tables(records: ReportRecords) -> list[Table]:
-    """Those whose records are there; the paper's numbers stand beside ours where the protocol is its own."""
-    return [study_table(record, paper=records.paper_domain == "vision") for record in records.studies.values()]
+    """Those whose records are there; the paper's numbers stand beside ours where protocol and study are its own."""
+    runs = {_run(record) for record in records.studies.values()}
+    return [
+        _with_notes(study_table(record, paper=records.paper_domain == "vision" and not departures(record)), notes)
+        for record in records.studies.values()
+        for notes in [[*_left_out(records, record), *([f"Of the run {_run(record)}."] if len(runs) > 1 else [])]]
+    ]
+
+
+def _run(record: StudyRecord) -> str:
+    return f"{title(record.source.objective)}, seed {record.source.seed}"
+
+
+def _left_out(records: ReportRecords, record: StudyRecord) -> Iterator[str]:
+    if records.paper_domain == "vision" and (differences := departures(record)):
+        yield f"The paper's numbers are left out, because the study is another: {'; '.join(differences)}."
+
+
+def _with_notes(table: Table, notes: list[str]) -> Table:
+    return replace(table, notes=(*table.notes, *notes)) if notes else table
 
 
 def study_table(record: StudyRecord, *, paper: bool = False) -> Table:
@@ -115,7 +135,8 @@ def _certificate(record: CertificatesRecord, paper: bool) -> Table:
         "too. Gain is compensation-only's conditional KL after one training iteration minus TPKD's."
     )
     caption = "The conditional advantage under ordinary backpropagation."
-    notes = (note, *_coefficient(record), *_measured(record), *_scalings(record))
+    skipped, steps = sum(state.skipped_steps for state in record.states), sum(len(s.batches) for s in record.states)
+    notes = (note, *_coefficient(record), *_measured(record), *_skipped(skipped, 2 * steps), *_scalings(record))
     return Table("certificate", caption, columns, tuple(rows), notes)
 
 
@@ -136,7 +157,9 @@ def _continuation(record: ContinuationRecord, paper: bool) -> Table:
         notes.append(f"Paper: from {start} to {end}; {minus_ce} to CE and {minus_compensation} to compensation only.")
     columns = (Column("iteration", text=True), *(Column(title(curve.objective)) for curve in record.curves))
     caption = f"Conditional KL from {record.state.name} on, in nats, on training samples apart from those learned from."
-    return Table("continuation", caption, columns, tuple(rows), (*notes, *_coefficient(record), *_scalings(record)))
+    skipped = sum(curve.skipped_steps for curve in record.curves)
+    notes += [*_coefficient(record), *_skipped(skipped, record.iterations * len(record.curves)), *_scalings(record)]
+    return Table("continuation", caption, columns, tuple(rows), tuple(notes))
 
 
 def study_notes(record: StudyRecord) -> Iterator[str]:
@@ -151,7 +174,8 @@ def study_notes(record: StudyRecord) -> Iterator[str]:
     for check in record.checks:
         if check.violations:
             kind = "VIOLATION" if check.theorem else "not always"
-            yield f"{kind}: {check.statement}: {check.violations} of {check.cases} cases, by up to {check.worst:.3g}"
+            worst = "at worst not a number" if check.worst is None else f"by up to {check.worst:.3g}"
+            yield f"{kind}: {check.statement}: {check.violations} of {check.cases} cases, {worst}"
     theorems = [check for check in record.checks if check.theorem]
     if theorems and not record.violations:
         yield f"{sum(check.cases for check in theorems):,} cases of {len(theorems)} statements of the theory hold"
@@ -176,6 +200,14 @@ def checks_table(records: ReportRecords) -> Table | None:
 def _coefficient(record: ExactHeadRecord | CertificatesRecord | ContinuationRecord) -> Iterator[str]:
     if record.beta != PAPER_BETA:
         yield f"TPKD and its controls have the coefficient β = {record.beta:g} instead of the paper's 1/2."
+
+
+def _skipped(skipped: int, steps: int) -> Iterator[str]:
+    if skipped:
+        yield (
+            f"{skipped} of {steps} training iterations were left out by mixed precision, whose scaler found a gradient "
+            "that overflowed: there an end is the start."
+        )
 
 
 def _measured(record: CertificatesRecord) -> Iterator[str]:

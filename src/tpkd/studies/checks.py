@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from tpkd.records import Check, Scaling
@@ -39,13 +40,13 @@ class Checks:
 
     def add(self, name: str, slack: Tensor) -> None:
         """Count cases by how far the left side is above the right."""
-        # Negated, so that a number that is none counts as a violation.
+        # Negated, so that a NaN counts as a violation.
         strict = self._statements[name].strict
         broken = ~(slack > self._tolerance) if strict else ~(slack >= -self._tolerance)
         self._cases[name] += slack.numel()
         self._violations[name] += int(broken.sum())
         if slack.numel():
-            self._worst[name] = min(self._worst[name], slack.min().item())
+            self._worst[name] = torch.stack([slack.new_tensor(self._worst[name]), slack.min()]).min().item()
 
     def records(self) -> tuple[Check, ...]:
         """The book, in the order of the statements."""
@@ -56,7 +57,7 @@ class Checks:
                 statement.theorem,
                 self._cases[name],
                 self._violations[name],
-                self._worst[name] if self._cases[name] else None,
+                self._worst[name] if self._cases[name] and math.isfinite(self._worst[name]) else None,
             )
             for name, statement in self._statements.items()
         )

@@ -85,7 +85,10 @@ def plan_grid(
         InputError: one line with the key or name, and the closest names to an unknown one.
     """
     chosen = check_objectives(methods if methods is not None else names(), "methods")
-    asked_seeds = tuple(dict.fromkeys(seeds if seeds is not None else DEFAULT_SEEDS))
+    asked_seeds = tuple(seeds if seeds is not None else DEFAULT_SEEDS)
+    repeated = [seed for seed in asked_seeds if asked_seeds.count(seed) > 1]
+    if repeated:
+        raise InputError(f"seeds: expected every seed once, found {repeated[0]} twice")
     if not chosen or not asked_seeds:
         raise InputError("methods and seeds: expected at least one of each")
     plain = load_config(path, overrides, methods=False)

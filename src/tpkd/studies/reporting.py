@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tpkd.config import load_config
 from tpkd.files import InputError, read_text, reading
@@ -14,6 +14,7 @@ from tpkd.records import (
     ExactHeadRecord,
     IllustrationsRecord,
     Record,
+    StudyRecord,
 )
 from tpkd.records.comparison import ComparisonRecord
 from tpkd.report.bundle import ReportRecords
@@ -21,11 +22,13 @@ from tpkd.studies.comparison import read_comparison
 from tpkd.studies.comparison_cells import collect
 from tpkd.studies.grid import STUDENTS_NAME, Grid, GridCell
 from tpkd.studies.mechanism import study_path
+from tpkd.training import read_result
 from tpkd.training.directory import CONFIG_NAME, write_text
 
 FIGURES_NAME = "figures/figures.json"
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
+AnyStudy = TypeVar("AnyStudy", bound=StudyRecord)
 
 
 def write_report(directory: Path) -> list[Path]:
@@ -47,15 +50,17 @@ def read_records(directory: Path) -> ReportRecords:
     """All records of a directory that a report shows.
 
     The studies and figures are taken from the first run that has them, the runs in the order of the tables.
+
+    Raises:
+        InputError: a record is damaged, or a study is not one of the run that it is kept in.
     """
     comparison = read_comparison(directory) or _single_run(directory)
-    runs = [directory / cell.directory for cell in comparison.cells]
     return ReportRecords(
         comparison=comparison,
-        blocking=_first(BlockingRecord, (study_path("blocking", run) for run in runs)),
-        exact_head=_first(ExactHeadRecord, (study_path("exact-head", run) for run in runs)),
-        certificates=_first(CertificatesRecord, (study_path("certificates", run) for run in runs)),
-        continuation=_first(ContinuationRecord, (study_path("continuation", run) for run in runs)),
+        blocking=_study(BlockingRecord, "blocking", directory, comparison),
+        exact_head=_study(ExactHeadRecord, "exact-head", directory, comparison),
+        certificates=_study(CertificatesRecord, "certificates", directory, comparison),
+        continuation=_study(ContinuationRecord, "continuation", directory, comparison),
         diagnosis=_first(DiagnosisRecord, _diagnoses(directory, comparison)),
         illustrations=_first(IllustrationsRecord, [directory / FIGURES_NAME]),
     )
@@ -78,6 +83,23 @@ def _diagnoses(directory: Path, comparison: ComparisonRecord) -> list[Path]:
     """The diagnosis of a final student: TPKD's if there is one."""
     cells = sorted(comparison.cells, key=lambda cell: cell.objective != "tpkd")
     return [directory / STUDENTS_NAME / f"{cell.objective}-{cell.seed}.json" for cell in cells]
+
+
+def _study(kind: type[AnyStudy], name: str, directory: Path, comparison: ComparisonRecord) -> AnyStudy | None:
+    for cell in comparison.cells:
+        path = study_path(name, directory / cell.directory)
+        record = _first(kind, [path])
+        if record is None:
+            continue
+        expected: dict[str, Any] = {"objective": cell.objective, "seed": cell.seed}
+        result = read_result(directory / cell.directory)
+        if result is not None:
+            expected |= {key: getattr(result, key) for key in ("data_fingerprint", "teacher_fingerprint")}
+        for key, value in expected.items():
+            if (found := getattr(record.source, key)) != value:
+                raise InputError(f"{path}: source.{key}: expected {value} as the run has it, found {found}")
+        return record
+    return None
 
 
 def _first(kind: type[AnyRecord], paths: Iterable[Path]) -> AnyRecord | None:

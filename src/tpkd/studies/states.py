@@ -109,7 +109,12 @@ class Bench:
     def student_logits(self, inputs: ModelInputs) -> Float[Tensor, "N K"]:
         """Logits of the student in evaluation mode and its own precision, in float64 on the CPU."""
         on_device = materials.to_device(inputs, self.run.accelerator.device)
-        return network_logits(self.run.student, on_device, forward=call).double().cpu()
+        logits = network_logits(self.run.student, on_device, forward=call).double().cpu()
+        if not logits.isfinite().all():
+            found = logits[~logits.isfinite()][0].item()
+            way_out = f"a smaller study.learning_rate than {self.learning_rate:g}, or a run that did not diverge"
+            raise InputError(f"student: expected finite logits, found {found}; take {way_out}")
+        return logits
 
     def teacher_logits(self, samples: SampleBatch) -> Float[Tensor, "N K"]:
         """What the teacher says about training samples, in float64 on the CPU."""
