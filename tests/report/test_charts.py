@@ -3,13 +3,10 @@
 import re
 from itertools import pairwise
 
-import pytest
-
 from studies.comparison_cases import cell, comparison
 from tpkd.records.comparison import CellCurves
 from tpkd.report.charts import draw, percent_axis
 from tpkd.report.comparison_charts import learning_charts
-
 
 MARKED = r"<g clip-path[^>]*>\s*<use"
 
@@ -24,7 +21,6 @@ def ticks(top):
     return re.findall(r">([\d.,]+) %<", draw("ticks", "t", "d", paint).svg)
 
 
-@pytest.mark.xfail(strict=True, reason="2.5 and 7.5 are written as 2 and 8")
 def test_ticks_of_shares_are_written_as_they_stand():
     """Equal distances have equal differences."""
     for top in (0.00011, 0.004, 0.01, 0.03, 0.1, 0.11, 0.25, 0.6, 1.0):
@@ -39,7 +35,6 @@ def curves(epochs):
     return CellCurves(epochs, values, values, values)
 
 
-@pytest.mark.xfail(strict=True, reason="a line of one point is nothing")
 def test_one_monitored_epoch_is_a_point():
     cells = [cell(name, 42, 0.5, curves=curves((1,))) for name in ("ce", "kd", "dkd", "tpkd")]
     drawn = learning_charts(comparison(cells))

@@ -135,7 +135,6 @@ def test_frontier_equals_bisection_on_the_multiplier(case):
     close(curve.values[0], student.all["conditional_loss"])
 
 
-@pytest.mark.xfail(strict=True, reason="the next grid point is given instead")
 def test_the_budget_of_half_is_solved_for(case):
     """Against bisection on the mean of the plain loop; and never the next point of the grid."""
     _, rows, student = case
@@ -310,11 +309,10 @@ def test_a_student_that_equals_its_teacher_has_nothing_left(tmp_path):
     assert student.decomposition.conditional_share is None
     assert student.all["retention"] == 1.0
     assert set(student.frontier.values) == {0.0}
-    assert getattr(student.frontier, "half_budget", None) is None
+    assert student.frontier.half_budget is None
     assert student.pairs == ()
 
 
-@pytest.mark.xfail(strict=True, reason="shares of rounding noise are printed")
 def test_a_student_that_equals_its_teacher_up_to_rounding_has_nothing_left(tmp_path):
     files = write_files(tmp_path)
     np.save(files.student, files.zt.astype(np.float64) + 100.0)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tpkd.records.base import Record
+from tpkd.records.base import Record, added
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,9 @@ class FrontierCurve:
     sample: int
     budgets: tuple[float, ...]
     values: tuple[float, ...]
+    half_budget: float | None = added(None)
+    """The budget that leaves half of what a zero budget leaves; None where there is nothing to halve, and in older
+    records."""
 
 
 @dataclass(frozen=True)

@@ -88,11 +88,9 @@ def bars_between(axes: Any, edges: Sequence[str], series: Mapping[str, Sequence[
 
 def percent_axis(axes: Any, top: float | None = None) -> None:
     """Shares on the vertical axis, from zero."""
-    from matplotlib.ticker import PercentFormatter
-
     axes.set_ylim(0, top)
-    decimals = 0 if axes.get_ylim()[1] > 0.05 else 1
-    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol=" %", decimals=decimals))
+    # As many digits as a tick has: with a fixed number of decimals 2.5 would be written as 2.
+    axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.6g} %")
 
 
 def trend_lines(axes: Any, names: Sequence[str], series: Mapping[str, Sequence[float | None]]) -> None:

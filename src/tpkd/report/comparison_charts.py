@@ -126,17 +126,22 @@ def _top(curves: Mapping[str, Mapping[int, float]]) -> float:
 def _learning_chart(name: str, heading: str, unit: str, curves: Mapping[str, Mapping[int, float]], top: float) -> Chart:
     write = share if unit == "share" else nats
 
+    def line(axes: Any, curve: Mapping[int, float], **style: Any) -> None:
+        # A line of one point is nothing to see.
+        axes.plot(curve.keys(), curve.values(), marker="o" if len(curve) == 1 else None, markersize=5, **style)
+
     def paint(axes: Any) -> None:
         first = True
         for objective, curve in curves.items():
             if objective not in EMPHASIS:
-                label = "others" if first else None
-                axes.plot(curve.keys(), curve.values(), color=_PALE_LINE, linewidth=1, label=label)
+                line(axes, curve, color=_PALE_LINE, linewidth=1, label="others" if first else None)
                 first = False
-        for objective, (color, line) in EMPHASIS.items():
+        for objective, (color, dashes) in EMPHASIS.items():
             if objective in curves:
-                curve = curves[objective]
-                axes.plot(curve.keys(), curve.values(), color=color, linestyle=line, label=title(objective))
+                line(axes, curves[objective], color=color, linestyle=dashes, label=title(objective))
+        epochs = sorted({epoch for curve in curves.values() for epoch in curve})
+        if len(epochs) == 1:
+            axes.set_xticks(epochs)
         axes.set_xlabel("epoch")
         if unit == "share":
             percent_axis(axes, top=top)

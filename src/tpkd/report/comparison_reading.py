@@ -179,12 +179,13 @@ def _limits(record: ComparisonRecord) -> Iterator[str]:
         "and views, dropout and the objective's own networks; the student's start, the teacher and the split are the "
         "same for all, so an interval over seeds does not contain what they would change."
     )
-    number = sum(len(method.versus) for method in record.methods)
-    if number > 1:
+    pairs = [pair for method in record.methods for pair in method.versus]
+    intervals = sum(pair.low is not None for pair in pairs)
+    chance = f"Each of the {intervals} intervals holds for itself; among so many, some miss zero by chance. "
+    if len(pairs) > 1:
         yield (
-            f"Each of the {number} intervals holds for itself; among so many, some miss zero by chance. Methods have "
-            "the settings of their sources and share one optimiser; how its settings were found is not in the records, "
-            "and others might order the methods otherwise."
+            f"{chance if intervals > 1 else ''}Methods have the settings of their sources and share one optimiser; how "
+            "its settings were found is not in the records, and others might order the methods otherwise."
         )
 
 

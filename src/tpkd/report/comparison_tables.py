@@ -7,6 +7,7 @@ from tpkd.report.bundle import ReportRecords
 from tpkd.report.methods import ABLATION, APPLICATION, PAPER_ACCURACY, title
 from tpkd.report.tables import Column, Content, Look, Row, Table
 
+BOLD = "In bold: the largest mean."
 DOMAIN_TITLES = {"vision": "CIFAR-100", "text": "CLINC150"}
 
 
@@ -17,13 +18,11 @@ def application_table(records: ReportRecords) -> Table:
     """
     look, known = Look(records.to_dict()), _positions(records)
     rows: list[Row] = []
-    emphasis = set()
     for objective in (name for name in APPLICATION if name in known):
         at = known[objective]
-        if objective == "tpkd":
-            emphasis.add(len(rows))
         differences = (_difference(records, look, at, reference) for reference in ("kd", "ce"))
         rows.append((title(objective), _accuracy(look, at), *_paper_cell(records, objective), *differences))
+    best = _best(records, APPLICATION)
     columns = (
         Column("method", text=True),
         Column("accuracy (%)"),
@@ -37,8 +36,8 @@ def application_table(records: ReportRecords) -> Table:
         f"{_seeds(records, APPLICATION)}; differences are paired by seed, with their {_level(records)} t-interval.",
         columns,
         tuple(rows),
-        tuple(_seed_notes(records, APPLICATION)),
-        frozenset(emphasis),
+        (*_seed_notes(records, APPLICATION), *([BOLD] if best else [])),
+        best,
     )
 
 
@@ -49,21 +48,19 @@ def ablation_table(records: ReportRecords) -> Table:
     """
     look, known = Look(records.to_dict()), _positions(records)
     rows: list[Row] = []
-    emphasis = set()
     for objective, (condition, direction) in ABLATION.items():
         if objective not in known:
             continue
-        if objective == "tpkd":
-            emphasis.add(len(rows))
         rows.append((condition, direction, _accuracy(look, known[objective]), *_paper_cell(records, objective)))
+    best = _best(records, tuple(ABLATION))
     columns = (Column("condition", text=True), Column("direction", text=True), Column("accuracy (%)"))
     return Table(
         "ablation",
         f"Component ablations: mean ± sample standard deviation (n − 1) over {_seeds(records, tuple(ABLATION))}.",
         (*columns, *_paper_column(records)),
         tuple(rows),
-        tuple(_seed_notes(records, tuple(ABLATION))),
-        frozenset(emphasis),
+        (*_seed_notes(records, tuple(ABLATION)), *([BOLD] if best else [])),
+        best,
     )
 
 
@@ -155,6 +152,16 @@ def final_table(records: ReportRecords) -> Table | None:
 
 def _positions(records: ReportRecords) -> dict[str, int]:
     return {method.objective: index for index, method in enumerate(records.comparison.methods)}
+
+
+def _best(records: ReportRecords, objectives: tuple[str, ...]) -> frozenset[int]:
+    """The rows with the largest mean; none where means are over different seeds, or all alike."""
+    known = {method.objective: method for method in records.comparison.methods}
+    rows = [known[name] for name in objectives if name in known]
+    means = [method.mean for method in rows if method.mean is not None]
+    if len({method.seeds for method in rows}) != 1 or len(means) < len(rows) or max(means) == min(means):
+        return frozenset()
+    return frozenset(index for index, mean in enumerate(means) if mean == max(means))
 
 
 def _accuracy(look: Look, at: int) -> Content:

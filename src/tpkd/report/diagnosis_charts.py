@@ -6,7 +6,7 @@ from tpkd.records import DiagnosisRecord, Histogram, StudentDiagnosis
 from tpkd.report.charts import BLUE, GREY, INK, PALE, RUST, Chart, bars_between, draw, percent_axis, trend_lines
 from tpkd.report.file_names import short_names, without_suffixes
 from tpkd.report.numbers import nats, probability, share
-from tpkd.report.reading import half_budget
+from tpkd.report.reading import half_budget, half_price
 
 
 def student_charts(student: StudentDiagnosis) -> dict[str, Chart]:
@@ -104,12 +104,12 @@ def frontier_chart(student: StudentDiagnosis) -> Chart:
     def paint(axes: Any) -> None:
         axes.plot(curve.budgets, curve.values, color=BLUE)
         axes.fill_between(curve.budgets, curve.values, color=PALE, alpha=0.5, linewidth=0)
-        if half and curve.values[0] > 0:
-            at = curve.values[curve.budgets.index(half)]
+        if half and half <= curve.budgets[-1]:
+            at = curve.values[0] / 2
             axes.plot([half, half], [0, at], color=RUST, linewidth=1.2, linestyle="--")
             axes.plot([half], [at], marker="o", color=RUST, markersize=5)
             axes.annotate(
-                f"half for {half:g} nat{'' if half == 1 else 's'}",
+                f"half for {half_price(curve)}",
                 (half, at),
                 xytext=(7, 5),
                 textcoords="offset points",
@@ -121,7 +121,7 @@ def frontier_chart(student: StudentDiagnosis) -> Chart:
         axes.set_xlabel("budget B: rise in log-odds allowed (nats)")
         axes.set_ylabel("mean V(B) left (nats)")
 
-    reached = "" if half is None else f" Half of it is left at a budget of {half:g} nats."
+    reached = "" if half is None else f" Half of it is left at a budget of {half_price(curve)}."
     return draw(
         "frontier",
         "What is left at each price",

@@ -1,6 +1,7 @@
 """What a diagnosis means, in plain words: it describes outputs and promises nothing."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 from tpkd.records import DiagnosisRecord, FrontierCurve, StudentDiagnosis
 from tpkd.report.numbers import count, nats, share
@@ -13,6 +14,12 @@ CAVEAT = (
 
 def read_student(student: StudentDiagnosis) -> list[str]:
     """The reading of one student, a sentence or two for each question."""
+    if student.decomposition.conditional_share is None:
+        # Every other sentence would speak of a share of nothing.
+        return [
+            f"The student's outputs equal the teacher's on your {count(student.examples)} examples: there is nothing "
+            "left to imitate, and nothing to protect from it."
+        ]
     return [
         _blocked_sentence(student),
         _left_sentence(student),
@@ -60,8 +67,6 @@ def _left_sentence(student: StudentDiagnosis) -> str:
 
 def _decomposition_sentence(student: StudentDiagnosis) -> str:
     parts = student.decomposition
-    if parts.conditional_share is None:
-        return "The student's outputs equal the teacher's: there is nothing left to imitate."
     return (
         f"Of the {nats(student.all['imitation_loss'])} nats between student and teacher, {nats(parts.confidence)} are "
         f"a difference in confidence and {nats(parts.conditional)} ({share(parts.conditional_share)}) are knowledge "
@@ -70,22 +75,41 @@ def _decomposition_sentence(student: StudentDiagnosis) -> str:
 
 
 def half_budget(curve: FrontierCurve) -> float | None:
-    """The least budget on the curve that leaves at most half of what a zero budget leaves; None if none does.
+    """The budget that leaves half of what a zero budget leaves; None where there is none, or it is beyond the curve.
+
+    Older records have the curve alone. It is convex, so that the chord between two of its points lies above it, and
+    where the chord reaches half is an upper bound.
 
     Example:
-        >>> half_budget(FrontierCurve(10, (0.0, 1.0, 2.0), (0.8, 0.5, 0.1)))
-        2.0
+        >>> half_budget(FrontierCurve(10, (0.0, 1.0, 2.0), (0.8, 0.5, 0.3)))
+        1.5
     """
-    points = zip(curve.budgets, curve.values, strict=True)
-    return next((budget for budget, value in points if 2 * value <= curve.values[0]), None)
+    if curve.half_budget is not None or curve.values[0] <= 0:
+        return curve.half_budget
+    half = curve.values[0] / 2
+    for (low, above), (high, below) in pairwise(zip(curve.budgets, curve.values, strict=True)):
+        if below <= half:
+            return low + (high - low) * (above - half) / (above - below)
+    return None
+
+
+def half_price(curve: FrontierCurve) -> str:
+    """What half of the knowledge costs, in words.
+
+    Example:
+        >>> half_price(FrontierCurve(10, (0.0, 1.0), (0.8, 0.5))), half_price(FrontierCurve(9, (0.0,), (0.8,), 0.34712))
+        ('more than 1 nat', '0.347 nats')
+    """
+    half = half_budget(curve)
+    if half is None:
+        return f"more than {curve.budgets[-1]:g} nat{'' if curve.budgets[-1] == 1 else 's'}"
+    return f"{'at most ' if curve.half_budget is None else ''}{nats(half)} nats"
 
 
 def _frontier_sentence(curve: FrontierCurve) -> str:
     if curve.values[0] <= 0:
         return "No log-odds are needed: the student has learned what the teacher knows about the incorrect classes."
-    half = half_budget(curve)
-    price = f"more than {curve.budgets[-1]:g} nats" if half is None else f"{half:g} nat{'' if half == 1 else 's'}"
     return (
-        f"Half of all conditional knowledge can be had for {price} of log-odds an example "
+        f"Half of all conditional knowledge can be had for {half_price(curve)} of log-odds an example "
         f"(over a uniform sample of {count(curve.sample)})."
     )

@@ -1,7 +1,8 @@
 """`tpkd diagnose`: what can this teacher still teach these students, and at what price, from files of any length."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -43,8 +44,12 @@ from tpkd.theory.pair import split_pair
 BLOCK_ELEMENTS = 2**18
 """Logits in a block: two megabytes in float64, small enough for the cache and large enough to hide what calls cost."""
 
+EQUAL_BELOW = 1e-12
+"""Nats of teacher KL that are rounding: logits in single precision that differ by their last digit are 1e-14 apart."""
+
 FRONTIER_SAMPLE = 2048
 FRONTIER_STEPS = 32
+HALF_BUDGET_TOLERANCE = 1e-8
 HISTOGRAM_BINS = 48
 HISTOGRAM_SHARE = 0.995
 LARGEST_PAIRS = 50
@@ -150,7 +155,7 @@ class _Totals:
 
 def _decomposition(confidence: float, conditional: float) -> Decomposition:
     total = confidence + conditional
-    return Decomposition(confidence, conditional, conditional / total if total > 0 else None)
+    return Decomposition(confidence, conditional, conditional / total if total > EQUAL_BELOW else None)
 
 
 def _histogram(histogram: GrowingHistogram) -> Histogram:
@@ -172,12 +177,33 @@ def _frontier(sample: KeptRows) -> FrontierCurve:
     costs = diagnose(sample.student, sample.teacher, sample.labels).transfer_cost
     look = _frontier_curve(sample, costs.quantile(0.99).item())
     ends = (budget for budget, value in zip(look.budgets, look.values, strict=True) if value <= 0.01 * look.values[0])
-    return _frontier_curve(sample, next(ends, look.budgets[-1]))
+    curve = _frontier_curve(sample, next(ends, look.budgets[-1]))
+    return replace(curve, half_budget=_half_budget(sample, curve, costs.amax().item()))
 
 
 def _frontier_curve(sample: KeptRows, largest_budget: float) -> FrontierCurve:
     step = _round_step(largest_budget / FRONTIER_STEPS)
     budgets = [round(step * index, 12) for index in range(FRONTIER_STEPS + 1)]
+    return FrontierCurve(len(sample.labels), tuple(budgets), tuple(_mean_left(sample, budgets)))
+
+
+def _half_budget(sample: KeptRows, curve: FrontierCurve, largest_cost: float) -> float | None:
+    """The budget at which half of the mean V(0) is left, by bisection: V falls, and is zero at the largest cost."""
+    start = curve.values[0]
+    if start <= EQUAL_BELOW or not math.isfinite(start + largest_cost):
+        return None
+    points = [*zip(curve.budgets, curve.values, strict=True), (largest_cost, 0.0)]
+    low = max(budget for budget, value in points if value > start / 2)
+    high = min(budget for budget, value in points if value <= start / 2)
+    while high - low > HALF_BUDGET_TOLERANCE * high:
+        middle = (low + high) / 2
+        (left,) = _mean_left(sample, [middle])
+        low, high = (low, middle) if left <= start / 2 else (middle, high)
+    return high
+
+
+def _mean_left(sample: KeptRows, budgets: Sequence[float]) -> list[float]:
+    """The mean V(B) of a sample at each budget."""
     grid = torch.tensor(budgets, dtype=torch.float64).unsqueeze(-1)
     totals = torch.zeros(len(budgets), dtype=torch.float64)
     # In chunks of rows: the grid stands in front and multiplies what a chunk takes.
@@ -185,8 +211,7 @@ def _frontier_curve(sample: KeptRows, largest_budget: float) -> FrontierCurve:
     for start in range(0, len(sample.labels), rows):
         chunk = slice(start, start + rows)
         totals += frontier(sample.student[chunk], sample.teacher[chunk], sample.labels[chunk], grid).value.sum(-1)
-    count = len(sample.labels)
-    return FrontierCurve(count, tuple(budgets), tuple((totals / count).tolist()))
+    return (totals / len(sample.labels)).tolist()
 
 
 def _round_step(smallest: float) -> float:
