@@ -33,7 +33,7 @@ def application_table(records: ReportRecords) -> Table:
     return Table(
         "application",
         f"Full-training accuracy after the last epoch: mean ± sample standard deviation (n − 1) over "
-        f"{_seeds(records, APPLICATION)}; differences are paired by seed, with their {_level(records)} t-interval.",
+        f"{_seeds(records, APPLICATION)}; differences are paired by seed{_with_interval(records)}.",
         columns,
         tuple(rows),
         (*_seed_notes(records, APPLICATION), *([BOLD] if best else [])),
@@ -212,8 +212,10 @@ def _listed(seeds: tuple[int, ...]) -> str:
     return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
 
 
-def _level(records: ReportRecords) -> str:
-    return f"{100 * records.comparison.confidence_level:g} %"
+def _with_interval(records: ReportRecords) -> str:
+    """Which interval stands beside a difference; nothing where one seed gives none."""
+    known = any(pair.low is not None for method in records.comparison.methods for pair in method.versus)
+    return f", with their {100 * records.comparison.confidence_level:g} % t-interval" if known else ""
 
 
 def _seed_notes(records: ReportRecords, objectives: tuple[str, ...]) -> Iterator[str]:
