@@ -208,7 +208,8 @@ class CachedTeacher:
     @property
     def class_names(self) -> tuple[str, ...] | None:
         """The names of the columns, where the cache knows them."""
-        return self.cache.recipe.class_names
+        names = getattr(self.cache.recipe, "class_names", None)
+        return None if names is None else tuple(names)
 
     def logits(
         self,
