@@ -289,3 +289,18 @@ def test_tiny_bert_options_cover_every_size():
     assert (config.num_hidden_layers, config.hidden_size, config.num_attention_heads) == (2, 16, 2)
     assert (config.intermediate_size, config.vocab_size, config.max_position_embeddings) == (24, 50, 32)
     assert [module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)].count(0.0) > 5
+
+
+@pytest.mark.xfail(strict=True, reason="a network does not know its classes")
+@pytest.mark.parametrize(
+    ("id2label", "names"),
+    [
+        ({0: "cat", 1: "dog", 2: "horse"}, ("cat", "dog", "horse")),
+        ({0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2"}, None),
+    ],
+)
+def test_a_sequence_classifier_brings_the_names_of_its_classes(tmp_path, id2label, names):
+    config = BertConfig(**SMALL, num_labels=3, id2label=id2label, label2id={name: n for n, name in id2label.items()})
+    BertForSequenceClassification(config).save_pretrained(tmp_path)
+    assert build_model(f"hf:{tmp_path}", num_classes=3).class_names == names
+    assert build_model(f"hf:{tmp_path}", num_classes=3, head="random").class_names is None
