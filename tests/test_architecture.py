@@ -17,7 +17,7 @@ BELOW_TRAINING = BASE | {"geometry", "theory", "objectives", "config", "data", "
 ALLOWED = {
     "records": set(),
     "files": set(),
-    "arrays": {"files"},
+    "arrays": {"files", "class_names"},
     "class_names": {"files"},
     "geometry": BASE,
     "theory": BASE | {"geometry"},

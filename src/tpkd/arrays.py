@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tpkd.class_names import recorded_names
 from tpkd.files import InputError, file_size, open_regular, open_safetensors, reading
 
 ARRAY_SUFFIXES = (".npy", ".npz", ".safetensors")
@@ -30,6 +31,8 @@ class ArrayFile:
     shape: tuple[int, ...]
     dtype: torch.dtype
     _read: Callable[[int], Iterator[Tensor]] = field(repr=False)
+    class_names: tuple[str, ...] | None = field(default=None, repr=False)
+    """What the columns are called, where the file says it."""
 
     def blocks(self, rows: int) -> Iterator[Tensor]:
         """The rows in order, at most `rows` at a time, in the dtype of the file.
@@ -243,4 +246,4 @@ def _open_safetensors(path: Path, key: str) -> ArrayFile:
                 block = archive.get_slice(name)[start : start + rows].clone()
             yield block
 
-    return ArrayFile(path, shape, dtype, read)
+    return ArrayFile(path, shape, dtype, read, recorded_names(path))

@@ -7,9 +7,10 @@ error, and every number that comes out is finite and wrong. So names travel with
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from tpkd.files import InputError
+from tpkd.files import InputError, open_safetensors, read_lines, read_text, reading
 
 METADATA_KEY = "class_names"
 """Where a safetensors file keeps the names of its classes: a JSON list."""
@@ -143,6 +144,71 @@ def from_metadata(metadata: Mapping[str, str] | None) -> tuple[str, ...] | None:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise InputError(f"metadata {METADATA_KEY}: expected a JSON list of names, found {text[:60]!r}")
     return tuple(names) or None
+
+
+def recorded_names(path: str | Path) -> tuple[str, ...] | None:
+    """The names that a file of weights or logits carries; None where it carries none, or is not safetensors.
+
+    Raises:
+        InputError: the file is missing or damaged, or its entry is not a list of names.
+
+    Example:
+        >>> recorded_names("teacher.pth") is None
+        True
+    """
+    if Path(path).suffix != ".safetensors":
+        return None
+    with open_safetensors(path) as archive:
+        metadata = archive.metadata()
+    try:
+        return from_metadata(metadata)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def read_class_names(path: str | Path) -> tuple[str, ...]:
+    """A list of class names, in the order of the logits.
+
+    One name per line; or a `.json` file with a list of names, or with the `id2label` of a transformers `config.json`;
+    or a `.safetensors` file whose metadata carry them.
+
+    Raises:
+        InputError: the file is missing, or holds no names; a line between two names is empty.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "names.txt"
+        >>> _ = path.write_text("cat\\ndog\\n")
+        >>> read_class_names(path)
+        ('cat', 'dog')
+    """
+    path = Path(path)
+    if path.suffix == ".safetensors":
+        recorded = recorded_names(path)
+        if recorded is None:
+            raise InputError(f"{path}: expected class names in its metadata, found none")
+        return recorded
+    if path.suffix == ".json":
+        return _names_of_json(path)
+    names = [line.strip() for line in read_lines(path)]
+    while names and not names[-1]:
+        names.pop()
+    if "" in names:  # leaving it out would move every class after it
+        raise InputError(f"{path}: line {names.index('') + 1}: expected a name, found an empty line")
+    if not names:
+        raise InputError(f"{path}: expected one class name per line, found none")
+    return tuple(names)
+
+
+def _names_of_json(path: Path) -> tuple[str, ...]:
+    with reading(path):
+        content = json.loads(read_text(path, encoding="utf-8-sig"))
+    names = content
+    if isinstance(content, dict) and isinstance(content.get("id2label"), dict):
+        names = names_from_id2label(content["id2label"])
+    if isinstance(names, list | tuple) and names and all(isinstance(name, str) for name in names):
+        return tuple(names)
+    raise InputError(f"{path}: expected a JSON list of names or the id2label of a network, found neither")
 
 
 def _counts(names: Sequence[str]) -> bool:

@@ -10,8 +10,6 @@ from tpkd.files import InputError
 
 NAMES = ("a", "b", "c", "d", "e")
 
-pytestmark = pytest.mark.xfail(strict=True, reason="a recipe has no class names")
-
 
 def test_names_are_bound_and_compared(tmp_path):
     build_cache(tmp_path / "c", make_rows(), Teacher(), make_recipe(class_names=NAMES))

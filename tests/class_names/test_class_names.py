@@ -1,6 +1,10 @@
 """Class names are compared wherever two lists of them meet."""
 
+import json
+
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from tpkd.class_names import (
     METADATA_KEY,
@@ -8,6 +12,8 @@ from tpkd.class_names import (
     check_declared_names,
     from_metadata,
     names_from_id2label,
+    read_class_names,
+    recorded_names,
     to_metadata,
 )
 from tpkd.files import InputError
@@ -108,3 +114,36 @@ def test_names_survive_metadata():
 def test_metadata_that_are_no_list_of_names_are_refused(text):
     with pytest.raises(InputError, match="class_names: expected a JSON list of names"):
         from_metadata({METADATA_KEY: text})
+
+
+def test_names_are_read_from_every_kind_of_file(tmp_path):
+    (tmp_path / "names.txt").write_text("\ufeffcat\r\ndog\r\nhorse\r\n\r\n", encoding="utf-8")
+    (tmp_path / "names.json").write_text(json.dumps(NAMES))
+    (tmp_path / "config.json").write_text(json.dumps({"id2label": {str(n): name for n, name in enumerate(NAMES)}}))
+    save_file({"x": np.zeros(1)}, tmp_path / "names.safetensors", metadata=to_metadata(NAMES))
+    for file in ("names.txt", "names.json", "config.json", "names.safetensors"):
+        assert read_class_names(tmp_path / file) == NAMES, file
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "problem"),
+    [
+        ("names.txt", "cat\n\ndog\n", "line 2: expected a name, found an empty line"),
+        ("names.txt", "\n", "expected one class name per line, found none"),
+        ("names.json", "[1, 2]", "expected a JSON list of names or the id2label of a network, found neither"),
+        ("names.json", '{"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}', "found neither"),
+        ("names.json", "{", "damaged"),
+        ("names.safetensors", "", "damaged"),
+    ],
+)
+def test_files_without_names_are_refused(tmp_path, file, content, problem):
+    (tmp_path / file).write_text(content)
+    with pytest.raises(InputError, match=f"{file}: .*{problem}|{file}: {problem}"):
+        read_class_names(tmp_path / file)
+
+
+def test_weights_without_names_have_none_recorded(tmp_path):
+    save_file({"x": np.zeros(1)}, tmp_path / "w.safetensors")
+    assert recorded_names(tmp_path / "w.safetensors") is None
+    with pytest.raises(InputError, match="expected class names in its metadata, found none"):
+        read_class_names(tmp_path / "w.safetensors")

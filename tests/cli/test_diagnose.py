@@ -146,7 +146,7 @@ BAD = {
     "119 ids": (lambda f: write_ids(f, 119), r"ids: expected 120 ids .* found 119"),
     "names in JSON": (
         lambda f: write_names(f, '{"0": "cat"}', ".json"),
-        r"names\.json: expected a JSON list of strings",
+        r"names\.json: expected a JSON list of names",
     ),
     "probabilities": (
         lambda f: np.save(f.student, torch.from_numpy(f.z).softmax(-1).numpy()),

@@ -291,7 +291,6 @@ def test_tiny_bert_options_cover_every_size():
     assert [module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)].count(0.0) > 5
 
 
-@pytest.mark.xfail(strict=True, reason="a network does not know its classes")
 @pytest.mark.parametrize(
     ("id2label", "names"),
     [

@@ -1,6 +1,7 @@
 import re
 
 import pytest
+import timm
 import torch
 from safetensors.torch import save_file
 from torch import nn
@@ -158,3 +159,18 @@ def test_layer_features_are_not_offered():
     assert isinstance(model, TimmClassifier)
     with pytest.raises(ValueError, match="layers: expected none, because this network offers no layer features, got 0"):
         model.outputs(images(), layers=(0,))
+
+
+@pytest.mark.parametrize(("num_classes", "names"), [(3, ("cat", "dog", "horse")), (4, None)])
+def test_published_weights_bring_the_names_of_their_classes(monkeypatch, num_classes, names):
+    create = timm.create_model
+
+    def published(name, *, pretrained, **settings):
+        network = create(name, pretrained=False, **settings)
+        network.pretrained_cfg = {"num_classes": 3, "label_names": ["cat", "dog", "horse"]}
+        return network
+
+    monkeypatch.setattr(timm, "create_model", published)
+    model = build_model("timm:resnet10t", num_classes=num_classes, options={"pretrained": True})
+    assert model.class_names == names
+    assert build_model("timm:resnet10t", num_classes=3).class_names is None

@@ -20,8 +20,6 @@ from training.named import NAMES, config_of, plain_config, taught_by, write_imag
 SIX = ["a", "b", "c", "d", "e", "f"]
 SWAPPED = ["b", "a", "c", "d", "e", "f"]
 
-pytestmark = pytest.mark.xfail(strict=True, reason="logits have no names")
-
 
 def named(directory, file, array, names):
     path = directory / file

@@ -59,7 +59,7 @@ def test_the_mode_of_the_student_is_put_back_and_dropout_sleeps(accelerator, stu
 
 def test_what_is_published_is_what_diagnose_takes(accelerator, student, tmp_path):
     found = evaluate(student, DIGITS, PREPARATION, accelerator, batch_size=64)
-    found.publish(tmp_path / "test.safetensors")
+    found.publish(tmp_path / "test.safetensors", ("a", "b", "c"))
     saved = load_file(tmp_path / "test.safetensors")
     assert saved.keys() == {"logits", "labels", "sample_ids"}
     assert torch.equal(saved["logits"], found.logits)

@@ -95,7 +95,7 @@ def _resume(directory: Path, rows: CacheRows, recipe: CacheRecipe) -> Manifest |
     manifest = read_manifest(directory)
     differences = recipe.differences(manifest.recipe)
     fresh = Manifest.begin(rows, recipe, manifest.shard_rows)
-    if not differences and fresh.fingerprint != manifest.fingerprint:
+    if not differences and fresh.keys_sha256 != manifest.keys_sha256:
         differences = [f"rows: expected keys {_summary(fresh)}, found {_summary(manifest)}"]
     if differences:
         raise InputError(

@@ -62,11 +62,12 @@ class Manifest(Record):
 
     @property
     def answers_sha256(self) -> str:
-        """SHA-256 of what decides the logits: the binding part without the further tensors of a row.
+        """SHA-256 of what decides the logits: the binding part without the further tensors of a row and class names.
 
-        A cache that was built anew without features of layers gives the same logits, and has the same.
+        A cache that was built anew without features of layers gives the same logits, and has the same. So has one of an
+        earlier version, which had no class names; those of the data are part of the data's fingerprint.
         """
-        return replace(self, recipe=replace(self.recipe, tensors={})).binding_sha256()
+        return replace(self, recipe=replace(self.recipe, tensors={}, class_names=None)).binding_sha256()
 
     @property
     def num_shards(self) -> int:

@@ -113,7 +113,8 @@ class TeacherCache:
                 for shard in np.unique(block // self.manifest.shard_rows):
                     release(self._mapped(int(shard)))
 
-        return ArrayFile(self.directory, (len(rows), self.recipe.num_classes), self._dtype, read)
+        shape = (len(rows), self.recipe.num_classes)
+        return ArrayFile(self.directory, shape, self._dtype, read, self.recipe.class_names)
 
     @property
     def _dtype(self) -> torch.dtype:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from tpkd.records import Record
+from tpkd.records.base import added
 
 DTYPES = ("float16", "float32")
 RESERVED = ("logits", "sample_ids", "view_ids", "written")
@@ -48,6 +49,8 @@ class CacheRecipe(Record):
     tensors: dict[str, int] = field(default_factory=dict)
     """Further tensors of every row beside the logits: name -> width."""
     versions: dict[str, str] = field(default_factory=library_versions)
+    class_names: tuple[str, ...] | None = added(None)
+    """What the columns of the logits are called; None in caches of earlier versions, which are taken as they are."""
 
     def __post_init__(self) -> None:
         """Refuse what no cache can hold, and keep values as they will come back from a file."""
@@ -55,6 +58,13 @@ class CacheRecipe(Record):
             raise ValueError(f"dtype: expected one of {', '.join(DTYPES)}, got {self.dtype!r}")
         if self.num_classes < 2:
             raise ValueError(f"num_classes: expected at least 2, got {self.num_classes}")
+        if self.class_names is not None and (
+            len(self.class_names) != self.num_classes or len(set(self.class_names)) != self.num_classes
+        ):
+            raise ValueError(
+                f"class_names: expected {self.num_classes} different names, got {len(self.class_names)}, "
+                f"{len(set(self.class_names))} of them different"
+            )
         for name, width in self.tensors.items():
             if not _TENSOR_NAME.fullmatch(name) or name in RESERVED:
                 raise ValueError(f"tensors: expected a name other than {', '.join(RESERVED)}, got {name!r}")
@@ -70,10 +80,15 @@ class CacheRecipe(Record):
         return {"logits": self.num_classes, **self.tensors}
 
     def differences(self, found: "CacheRecipe") -> list[str]:
-        """Every field in which another recipe departs from this one, as `field: expected …, found …`."""
+        """Every field in which another recipe departs from this one, as `field: expected …, found …`.
+
+        Class names that one side does not have are not compared.
+        """
+        named = self.class_names is not None and found.class_names is not None
         return [
             difference
             for item in fields(self)
+            if item.name != "class_names" or named
             for difference in _differences(item.name, getattr(self, item.name), getattr(found, item.name))
         ]
 
@@ -84,7 +99,7 @@ def _differences(path: str, expected: Any, found: Any) -> Iterator[str]:
     if isinstance(expected, dict) and isinstance(found, dict):
         for key in sorted(expected.keys() | found.keys()):
             yield from _differences(f"{path}.{key}", expected.get(key), found.get(key))
-    elif isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
+    elif isinstance(expected, list | tuple) and isinstance(found, list | tuple) and len(expected) == len(found):
         # Two orders of a thousand class names differ nearly everywhere; the first place says enough.
         places = [index for index, pair in enumerate(zip(expected, found, strict=True)) if pair[0] != pair[1]]
         more = f" (and {len(places) - 1} more entries)" if len(places) > 1 else ""
@@ -97,7 +112,7 @@ def _differences(path: str, expected: Any, found: Any) -> Iterator[str]:
 
 
 def _short(value: Any) -> str:
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return f"a list of {len(value)}"
     text = "nothing" if value is None else repr(value)
     return text if len(text) <= 80 else f"{text[:79]}…"

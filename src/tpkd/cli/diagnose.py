@@ -25,7 +25,10 @@ def diagnose(
     labels: Annotated[Path, typer.Option(help="Integer class labels, one an example.")],
     json: Annotated[Path | None, typer.Option(help="Write every number here.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page for people here (needs the extra `report`).")] = None,
-    class_names: Annotated[Path | None, typer.Option(help="Names of the classes: one a line, or a JSON list.")] = None,
+    class_names: Annotated[
+        Path | None,
+        typer.Option(help="Names of the classes: one per line, a JSON list, a config.json, or a .safetensors file."),
+    ] = None,
     ids: Annotated[
         Path | None,
         typer.Option(

@@ -34,6 +34,8 @@ class Classifier(nn.Module, ABC):
     """The width of each layer's pooled features."""
     untrained: str | None = None
     """Why its answers are not those of trained weights; None where they are."""
+    class_names: tuple[str, ...] | None = None
+    """What its classes are called, in the order of the logits, where the network or its weights say so."""
 
     @property
     @abstractmethod
@@ -82,6 +84,7 @@ class Classifier(nn.Module, ABC):
         if linear.in_features != self.feature_size:
             raise ValueError(f"linear: expected {self.feature_size} input features, got {linear.in_features}")
         current = self.classifier.weight
+        self.class_names = None
         self._set_classifier(linear.to(device=current.device, dtype=current.dtype))
 
     def forward(self, inputs: Inputs) -> Float[Tensor, "N K"]:

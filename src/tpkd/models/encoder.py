@@ -8,6 +8,7 @@ from typing import Any
 from jaxtyping import Float, Int
 from torch import Tensor, float32, nn
 
+from tpkd.class_names import names_from_id2label
 from tpkd.files import InputError, extra, file_size
 from tpkd.models.classifier import Classifier, Inputs, ModelOutput
 from tpkd.models.heads import random_head
@@ -116,6 +117,7 @@ def load_encoder(source: str, num_classes: int, options: HFOptions, seed: int, *
             network, head or random_head(config.hidden_size, num_classes, seed), pooling=options.pooling
         )
     classifier.untrained = None if own_head else "its head is random, because it brings no classifier of its own"
+    classifier.class_names = names_from_id2label(config.id2label) if own_head else None
     return classifier
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from tpkd.class_names import recorded_names
 from tpkd.files import InputError, did_you_mean
 from tpkd.models.classifier import Classifier
 from tpkd.models.encoder import build_bert, load_encoder
@@ -63,6 +64,7 @@ def build_model(
     if weights is not None:
         load_weights(model, weights, skip=model.head_names if head == "random" else ())
         model.untrained = None
+        model.class_names = recorded_names(weights)
     if head == "random":
         model.replace_classifier(random_head(model.feature_size, num_classes, seed))
         model.untrained = "its head is random"

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from tpkd.class_names import known_names
 from tpkd.files import InputError, did_you_mean, extra
 from tpkd.models.classifier import Classifier, Inputs, ModelOutput, parameter_names, tensor_inputs
 from tpkd.models.options import TimmOptions
@@ -110,6 +111,8 @@ def build_timm(name: str, num_classes: int, options: TimmOptions) -> TimmClassif
         model.untrained = NO_WEIGHTS
     elif published != num_classes:
         model.untrained = f"the published weights are for {published} classes, and the head for {num_classes} is random"
+    else:
+        model.class_names = known_names(network.pretrained_cfg.get("label_names"))
     return model
 
 

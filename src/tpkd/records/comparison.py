@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from tpkd.records.base import Record
+from tpkd.records.base import Record, added
 
 
 @dataclass(frozen=True)
@@ -142,6 +142,7 @@ class DataFacts:
     test_samples: int
     fingerprint: str
     """Of the training split."""
+    class_names: tuple[str, ...] | None = added(None)
 
 
 @dataclass(frozen=True)

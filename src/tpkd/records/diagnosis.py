@@ -137,3 +137,5 @@ class DiagnosisRecord(Record):
     teacher: str
     labels: str
     students: tuple[StudentDiagnosis, ...]
+    class_names: tuple[str, ...] | None = added(None)
+    """None where the classes are only counted."""

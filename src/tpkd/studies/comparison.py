@@ -61,7 +61,7 @@ def compare(
         check_names(config)
     with locked(grid.directory):
         shared = prepare(grid, watcher.on_stage)
-        changed = changed_cells(grid, shared.fingerprints)
+        changed = changed_cells(grid, shared.fingerprints, shared.data)
         if changed and not restart_changed:
             more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""
             first = next(iter(changed.values()))
@@ -139,13 +139,13 @@ def _run(grid: Grid, cells: list[GridCell], processes: int, threads: int, on_eve
 def run_cell(job: tuple[GridCell, Path], on_progress: OnProgress) -> None:
     """Train one cell, or what is left of it, and keep its test logits and their diagnosis beside the others."""
     cell, directory = job
-    train(cell.config, on_step=lambda report: on_progress(report.step, report.num_steps))
+    result = train(cell.config, on_step=lambda report: on_progress(report.step, report.num_steps))
     logits, checksum, diagnosis = _kept_files(directory, cell.name)
     _keep_logits(cell.directory / TEST_LOGITS_NAME, logits)
     write_text(checksum, f"{sha256(logits)}  {logits.name}\n")
     teacher, labels = directory / TEACHER_NAME, directory / LABELS_NAME
     if teacher.exists():
-        record = diagnose_files(open_inputs([logits], teacher, labels))
+        record = diagnose_files(open_inputs([logits], teacher, labels, class_names=result.class_names))
         # Names as seen from the grid: the same grid elsewhere gives the same bytes.
         student = replace(record.students[0], file=f"{STUDENTS_NAME}/{logits.name}")
         write_text(diagnosis, replace(record, teacher=teacher.name, labels=labels.name, students=(student,)).to_json())

@@ -79,7 +79,8 @@ def diagnose_files(
             totals.add(start, z, zt, y)
             advance(student, len(y))
         students.append(totals.finish(str(student.path), inputs))
-    return DiagnosisRecord(str(inputs.teacher.path), str(inputs.labels.path), tuple(students))
+    names = inputs.known_class_names
+    return DiagnosisRecord(str(inputs.teacher.path), str(inputs.labels.path), tuple(students), names)
 
 
 def check_outputs(outputs: list[Path], inputs: list[Path]) -> None:

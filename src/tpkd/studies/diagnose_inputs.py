@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tpkd.arrays import ARRAY_SUFFIXES, ArrayFile, open_array
 from tpkd.cache import open_cache
+from tpkd.class_names import check_class_names, known_names, read_class_names
 from tpkd.files import InputError, read_lines, read_text, reading
 from tpkd.geometry.inputs import class_indices
 
@@ -33,6 +34,12 @@ class DiagnosisInputs:
     class_names: tuple[str, ...]
     ids: Path | None
     log_probabilities: bool
+
+    @property
+    def known_class_names(self) -> tuple[str, ...] | None:
+        """The names of the classes, None where they are only counted."""
+        counted = tuple(str(index) for index in range(self.num_classes))
+        return None if self.class_names == counted else self.class_names
 
     @property
     def examples(self) -> int:
@@ -133,7 +140,7 @@ def open_inputs(
     teacher: Path,
     labels: Path,
     *,
-    class_names: Path | None = None,
+    class_names: Path | Sequence[str] | None = None,
     ids: Path | None = None,
     log_probabilities: bool = False,
 ) -> DiagnosisInputs:
@@ -143,7 +150,8 @@ def open_inputs(
         students: logits `(N, K)` of one student each, in the order of the trend.
         teacher: logits `(N, K)`, or the directory of a teacher cache.
         labels: integer classes `(N,)`.
-        class_names: K names, one a line or as a JSON list; the class numbers without it.
+        class_names: K names, or a file of them as `tpkd.class_names.read_class_names` takes it; without it those that
+            the files of logits carry, or the class numbers. All names that are there are compared.
         ids: N names of the examples, one a line, or an integer array; the row numbers without it. With a teacher cache,
             the sample id of each row, and its view id behind it where the cache has several views.
         log_probabilities: the logits are log-probabilities, which work alike; every row is checked to sum to one.
@@ -161,7 +169,7 @@ def open_inputs(
         student_arrays,
         teacher_array,
         _open_labels(labels, examples, teacher),
-        _read_class_names(class_names, num_classes, teacher),
+        _choose_class_names(class_names, num_classes, (teacher_array, *student_arrays)),
         None if ids is None else _check_ids(ids, examples, teacher),
         log_probabilities,
     )
@@ -225,15 +233,29 @@ def _open_labels(path: Path, examples: int, teacher: Path) -> ArrayFile:
     return array
 
 
-def _read_class_names(path: Path | None, num_classes: int, teacher: Path) -> tuple[str, ...]:
-    if path is None:
-        return tuple(str(index) for index in range(num_classes))
-    names = _read_json_names(path) if path.suffix == ".json" else list(read_lines(path))
-    while names and not names[-1]:
-        names.pop()
+def _choose_class_names(
+    given: Path | Sequence[str] | None, num_classes: int, arrays: tuple[ArrayFile, ...]
+) -> tuple[str, ...]:
+    """The given names, or those that files of logits carry; the class numbers where there are none."""
+    teacher = arrays[0].path
+    named = [array for array in arrays if known_names(array.class_names) is not None]
+    for array in named[1:]:
+        expected_in = str(named[0].path)
+        check_class_names(array.class_names, named[0].class_names, found_in=str(array.path), expected_in=expected_in)
+    if given is None:
+        recorded = named[0].class_names if named else None
+        names = recorded or tuple(str(index) for index in range(num_classes))
+        source = str(named[0].path) if named else "class names"
+    else:
+        source = str(given) if isinstance(given, Path) else "class names"
+        names = read_class_names(given) if isinstance(given, Path) else tuple(given)
     if len(names) != num_classes:
-        raise InputError(f"{path}: expected {num_classes} class names as in {teacher}, found {len(names)}")
-    return tuple(names)
+        raise InputError(f"{source}: expected {num_classes} class names as in {teacher}, found {len(names)}")
+    if given is not None and named:
+        way_out = "leave the names out to take those that the file carries"
+        expected_in = str(named[0].path)
+        check_class_names(names, named[0].class_names, found_in=source, expected_in=expected_in, way_out=way_out)
+    return names
 
 
 def _read_json_names(path: Path) -> list[str]:

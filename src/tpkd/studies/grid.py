@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
+from tpkd.class_names import check_class_names
 from tpkd.config import ConfigError, RunConfig, load_config
 from tpkd.files import InputError, did_you_mean
 from tpkd.objectives import names
+from tpkd.records.comparison import DataFacts
 from tpkd.training import read_result
-from tpkd.training.directory import CONFIG_NAME, PROBE_NAME, check_bound, has_progress
+from tpkd.training.directory import CONFIG_NAME, PROBE_NAME, RESULT_NAME, check_bound, has_progress
 
 DEFAULT_SEEDS = (42, 43, 44)
 STUDENTS_NAME = "students"
@@ -152,12 +154,13 @@ def _check_shared(cells: Sequence[GridCell]) -> None:
                 raise ConfigError(f"methods.{cell.objective}: {key}: {expected}")
 
 
-def changed_cells(grid: Grid, fingerprints: dict[str, str | None]) -> dict[str, str]:
+def changed_cells(grid: Grid, fingerprints: dict[str, str | None], data: DataFacts) -> dict[str, str]:
     """The cells whose directories hold a run of something else, and what differs.
 
     Args:
         grid: the runs as they are wanted now.
         fingerprints: field of a result -> what it must be, for the data and the teacher as they are now.
+        data: the data as they are now.
     """
     found = {}
     for cell in grid.cells:
@@ -165,10 +168,13 @@ def changed_cells(grid: Grid, fingerprints: dict[str, str | None]) -> dict[str, 
             continue  # a run without a checkpoint gives way by itself
         try:
             check_bound(cell.directory, cell.config)
+            result = read_result(cell.directory)
+            if result is not None:
+                path = cell.directory / RESULT_NAME
+                check_class_names(result.class_names, data.class_names, found_in=str(path), expected_in=data.name)
         except InputError as error:
             found[cell.name] = str(error)
             continue
-        result = read_result(cell.directory)
         for field, expected in fingerprints.items():
             if result is not None and getattr(result, field) != expected:
                 found[cell.name] = f"{cell.directory}: {field}: expected {expected}, found {getattr(result, field)}"

@@ -70,7 +70,7 @@ def prepare(grid: Grid, on_stage: OnStage) -> Shared:
     if config.teacher is not None and frozen is not None:
         teacher = _teacher_state(config, frozen.fingerprint, test, accelerator, grid.directory / TEACHER_NAME)
     return Shared(
-        DataFacts(test.name, test.num_classes, len(dataset), len(test), dataset.fingerprint),
+        DataFacts(test.name, test.num_classes, len(dataset), len(test), dataset.fingerprint, dataset.class_names),
         start,
         teacher,
         {"data_fingerprint": dataset.fingerprint, "teacher_fingerprint": frozen.fingerprint if frozen else None},

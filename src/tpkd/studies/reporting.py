@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tpkd.class_names import check_class_names
 from tpkd.config import load_config
 from tpkd.files import InputError, read_text, reading
 from tpkd.records import (
@@ -18,12 +19,12 @@ from tpkd.records import (
 )
 from tpkd.records.comparison import ComparisonRecord
 from tpkd.report.bundle import ReportRecords
-from tpkd.studies.comparison import read_comparison
+from tpkd.studies.comparison import RECORD_NAME, read_comparison
 from tpkd.studies.comparison_cells import collect
 from tpkd.studies.grid import STUDENTS_NAME, Grid, GridCell
 from tpkd.studies.mechanism import study_path
 from tpkd.training import read_result
-from tpkd.training.directory import CONFIG_NAME, write_text
+from tpkd.training.directory import CONFIG_NAME, RESULT_NAME, write_text
 
 FIGURES_NAME = "figures/figures.json"
 
@@ -55,15 +56,32 @@ def read_records(directory: Path) -> ReportRecords:
         InputError: a record is damaged, or a study is not one of the run that it is kept in.
     """
     comparison = read_comparison(directory) or _single_run(directory)
+    diagnosis = next((path for path in _diagnoses(directory, comparison) if path.exists()), None)
+    _check_classes(directory, comparison, diagnosis)
     return ReportRecords(
         comparison=comparison,
         blocking=_study(BlockingRecord, "blocking", directory, comparison),
         exact_head=_study(ExactHeadRecord, "exact-head", directory, comparison),
         certificates=_study(CertificatesRecord, "certificates", directory, comparison),
         continuation=_study(ContinuationRecord, "continuation", directory, comparison),
-        diagnosis=_first(DiagnosisRecord, _diagnoses(directory, comparison)),
+        diagnosis=None if diagnosis is None else _first(DiagnosisRecord, [diagnosis]),
         illustrations=_first(IllustrationsRecord, [directory / FIGURES_NAME]),
     )
+
+
+def _check_classes(directory: Path, comparison: ComparisonRecord, diagnosis: Path | None) -> None:
+    """Refuse records of different classes in one report."""
+    known = [(directory / RECORD_NAME, comparison.data.class_names)] if comparison.data else []
+    for cell in comparison.cells:
+        result = read_result(directory / cell.directory)
+        if result is not None:
+            known.append((directory / cell.directory / RESULT_NAME, result.class_names))
+    if diagnosis is not None:
+        with reading(diagnosis):
+            known.append((diagnosis, DiagnosisRecord.from_json(read_text(diagnosis)).class_names))
+    known = [(path, names) for path, names in known if names is not None]
+    for path, names in known[1:]:
+        check_class_names(names, known[0][1], found_in=str(path), expected_in=str(known[0][0]))
 
 
 def _single_run(directory: Path) -> ComparisonRecord:

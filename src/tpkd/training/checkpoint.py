@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
+from tpkd.class_names import to_metadata
 from tpkd.files import InputError, reading, sync_directory
 
 STATE_NAME = "state.json"
@@ -83,7 +84,8 @@ class Checkpoints:
             hidden.mkdir()
             files = {}
             for name, tensors in groups.items():
-                data = _serialise(tensors)
+                # Whoever takes the weights out of a checkpoint takes the names of their classes along.
+                data = _serialise(tensors, to_metadata(values.get("class_names")) if name == "model" else {})
                 files[f"{name}.safetensors"] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
                 _write(hidden / f"{name}.safetensors", data)
             state = {"schema": SCHEMA, "step": step, "files": files, "values": dict(values)}
@@ -127,11 +129,12 @@ class Checkpoints:
         return Checkpoint(steps[-1], groups, state["values"])
 
 
-def _serialise(tensors: Mapping[str, Tensor]) -> bytes:
+def _serialise(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> bytes:
     from safetensors.torch import save
 
     # Copies, because names may share memory, which the format refuses.
-    return save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()})
+    copies = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    return save(copies, metadata=metadata or None)
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -16,6 +16,7 @@ from tpkd.config import RunConfig, config_yaml, load_config
 from tpkd.files import InputError, publish_bytes, reading
 from tpkd.objectives.tpkd_kernel import has_kernel
 from tpkd.records import Record
+from tpkd.records.base import added
 from tpkd.training.checkpoint import Checkpoints
 from tpkd.training.log import BOARD_NAME, LOG_NAME, METRICS_NAME
 
@@ -61,6 +62,8 @@ class RunResult(Record):
     processes: int
     seconds: float
     """Of all starts together, up to their last checkpoints."""
+    class_names: tuple[str, ...] | None = added(None)
+    """In the order of the logits; None in results of earlier versions."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Accuracy and label loss of a student on the test split."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tpkd.class_names import to_metadata
 from tpkd.data import Dataset, PlainBatches, Preparation, load_batches
 from tpkd.files import extra, publish_bytes
 from tpkd.models import Classifier
@@ -25,12 +27,12 @@ class Evaluation:
     labels: Tensor
     sample_ids: Tensor
 
-    def publish(self, path: Path) -> None:
-        """Keep logits, labels and sample ids, as `tpkd diagnose` takes them."""
+    def publish(self, path: Path, class_names: Sequence[str]) -> None:
+        """Keep logits, labels, sample ids and class names, as `tpkd diagnose` takes them."""
         from safetensors.torch import save
 
         tensors = {"logits": self.logits, "labels": self.labels, "sample_ids": self.sample_ids}
-        publish_bytes(path, save(tensors))
+        publish_bytes(path, save(tensors, metadata=to_metadata(class_names)))
 
 
 @torch.no_grad()

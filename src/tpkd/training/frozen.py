@@ -123,6 +123,7 @@ def _unnamed_recipe(config: RunConfig, dataset: Dataset, found: CacheRecipe) -> 
         preprocessing=found.preprocessing | windows,
         class_map=mapping.to_dict() if mapping else None,
         num_classes=dataset.num_classes,
+        class_names=dataset.class_names,
     )
 
 

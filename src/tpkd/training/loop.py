@@ -146,7 +146,8 @@ def _keep_snapshot(run: Run, progress: Progress, directory: Path, epoch: int) ->
     groups, values = capture(run, progress)
     if not run.accelerator.is_main_process:
         return
-    materials.save_weights(run.student, directory / SNAPSHOTS_NAME / f"epoch-{epoch:03d}.safetensors")
+    path = directory / SNAPSHOTS_NAME / f"epoch-{epoch:03d}.safetensors"
+    materials.save_weights(run.student, path, run.dataset.class_names)
     states = snapshot_states(directory, epoch)
     states.sweep()
     if not states.steps():  # a run that was stopped before its next checkpoint comes here again
@@ -192,10 +193,11 @@ def _finish(run: Run, progress: Progress, log: RunLog, directory: Path) -> RunRe
         initial_fingerprint=None if run.initial is None else run.initial.fingerprint,
         processes=run.accelerator.num_processes,
         seconds=progress.seconds,
+        class_names=run.dataset.class_names,
     )
     if run.accelerator.is_main_process:
-        materials.save_weights(run.student, directory / STUDENT_NAME)
-        found.publish(directory / TEST_LOGITS_NAME)
+        materials.save_weights(run.student, directory / STUDENT_NAME, run.dataset.class_names)
+        found.publish(directory / TEST_LOGITS_NAME, run.test_dataset.class_names)
         log.note(f"finished: accuracy {found.accuracy:.4f}")
         # Last, because a run with a result is never looked at again.
         run_directory.write_text(directory / run_directory.RESULT_NAME, result.to_json())

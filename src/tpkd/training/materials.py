@@ -1,6 +1,6 @@
 """What a configuration names, built: data, preparations, the student at its start, the teacher and its recipe."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from tpkd.arrays import open_array
 from tpkd.cache import CacheRecipe, CacheRows
+from tpkd.class_names import check_class_names, read_class_names, recorded_names, to_metadata
 from tpkd.config import ConfigError, RunConfig, StudentConfig, TeacherConfig, ViewsConfig, expand_data, keyed
 from tpkd.data import (
     IDENTITY_VIEW,
@@ -25,7 +26,7 @@ from tpkd.data import (
     load_batches,
     load_dataset,
 )
-from tpkd.files import InputError, publish_bytes, read_lines
+from tpkd.files import InputError, publish_bytes
 from tpkd.models import (
     Classifier,
     build_model,
@@ -35,6 +36,7 @@ from tpkd.models import (
     load_weights,
     weights_fingerprint,
 )
+from tpkd.training.classes import check_student_classes, check_teacher_classes
 from tpkd.training.directory import PROBE_NAME
 
 _LIMIT_SEED = 0
@@ -109,6 +111,7 @@ def build_student(
     """
     student = config.student
     with keyed("student"):
+        check_student_classes(student, dataset)
         model = build_model(
             expand_data(student.model),
             num_classes=dataset.num_classes,
@@ -117,6 +120,7 @@ def build_student(
             head="random" if student.head == "probe" else student.head,
             seed=student.seed,
         )
+        check_student_classes(student, dataset, model)
     check_inputs("student", student.model, model, dataset, student_preparation(config, dataset))
     with keyed("student"):
         if student.head == "probe":
@@ -156,6 +160,10 @@ def _probe(
     path = _probe_path(config.student, directory)
     if path is not None and path.exists():
         probe = nn.Linear(model.feature_size, dataset.num_classes)
+        found_in = "probe_file" if config.student.probe_file else "the probe of this run"
+        check_class_names(
+            recorded_names(path), dataset.class_names, found_in=f"{found_in} {path}", expected_in=dataset.name
+        )
         load_weights(probe, path)
         return probe
     preparation, device = student_preparation(config, dataset), device or torch.device("cpu")
@@ -167,7 +175,7 @@ def _probe(
     # A file keeps no strides, and a matrix product of other strides rounds differently.
     probe.weight = nn.Parameter(probe.weight.detach().contiguous())
     if path is not None:
-        save_weights(probe, path)
+        save_weights(probe, path, dataset.class_names)
     return probe
 
 
@@ -177,12 +185,12 @@ def _probe_path(student: StudentConfig, directory: Path | None) -> Path | None:
     return None if directory is None else directory / PROBE_NAME
 
 
-def save_weights(module: nn.Module, path: Path) -> None:
-    """Publish the state dict of a module as a safetensors file."""
+def save_weights(module: nn.Module, path: Path, class_names: Sequence[str]) -> None:
+    """Publish the state dict of a module as a safetensors file, with the names of its classes."""
     from safetensors.torch import save
 
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in module.state_dict().items()}
-    publish_bytes(path, save(tensors))
+    publish_bytes(path, save(tensors, metadata=to_metadata(class_names)))
 
 
 def class_map(config: RunConfig, dataset: Dataset) -> ClassMap | None:
@@ -193,7 +201,7 @@ def class_map(config: RunConfig, dataset: Dataset) -> ClassMap | None:
     with keyed("teacher.class_names"):
         if teacher.class_names is None:
             raise InputError("expected the file of the teacher's classes, because rename speaks of them")
-        names = [line for line in read_lines(expand_data(teacher.class_names)) if line]
+        names = read_class_names(expand_data(teacher.class_names))
         return ClassMap.from_names(names, dataset.class_names, teacher.rename)
 
 
@@ -209,6 +217,7 @@ def build_teacher(config: RunConfig, dataset: Dataset) -> Classifier:
         raise ConfigError("teacher.model: missing, and there is nothing to compute its answers with")
     mapping = class_map(config, dataset)
     with keyed("teacher"):
+        check_teacher_classes(teacher, dataset, mapping)
         model = build_model(
             expand_data(teacher.model),
             num_classes=len(mapping.teacher_names) if mapping else dataset.num_classes,
@@ -217,6 +226,7 @@ def build_teacher(config: RunConfig, dataset: Dataset) -> Classifier:
             head=teacher.head,
             seed=teacher.seed,
         )
+        check_teacher_classes(teacher, dataset, mapping, model)
         _check_layers(model, teacher.layers)
     _check_trained(teacher, model)
     return freeze(model)
@@ -254,6 +264,7 @@ def teacher_recipe(config: RunConfig, dataset: Dataset, model: Classifier) -> Ca
         num_classes=dataset.num_classes,
         dtype=config.teacher.cache_dtype,
         tensors={layer_tensor(layer): model.layer_sizes[layer] for layer in config.teacher.layers},
+        class_names=dataset.class_names,
     )
 
 
@@ -266,6 +277,7 @@ def initial_recipe(config: RunConfig, dataset: Dataset, model: Classifier) -> Ca
         class_map=None,
         num_classes=dataset.num_classes,
         dtype=config.initial.cache_dtype,
+        class_names=dataset.class_names,
     )
 
 
@@ -285,6 +297,7 @@ def given_test_logits(config: RunConfig, test: Dataset) -> Tensor:
         array = open_array(expand_data(file))
         if tuple(array.shape) != (len(test), test.num_classes):
             raise InputError(f"{file}: expected shape ({len(test)}, {test.num_classes}), found {tuple(array.shape)}")
+        check_class_names(array.class_names, test.class_names, found_in=file, expected_in=test.name)
         return torch.cat(list(array.blocks(len(test)))).float()
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from tpkd.class_names import check_class_names
 from tpkd.files import InputError
 from tpkd.training.checkpoint import Checkpoint
 from tpkd.training.log import Averages
@@ -47,6 +48,7 @@ def capture(run: Run, progress: Progress) -> tuple[dict[str, dict[str, Tensor]],
         "random": generators,
     }
     values = {
+        "class_names": list(run.dataset.class_names),
         "skipped_steps": progress.skipped_steps,
         "seconds": progress.seconds,
         "metrics_bytes": progress.metrics_bytes,
@@ -67,6 +69,12 @@ def restore(run: Run, checkpoint: Checkpoint) -> Progress:
         InputError: the checkpoint belongs to other data, another teacher, start or number of processes.
     """
     groups, values = checkpoint.groups, checkpoint.values
+    check_class_names(
+        values.get("class_names"),
+        run.dataset.class_names,
+        found_in=f"checkpoint of step {checkpoint.step}",
+        expected_in=run.dataset.name,
+    )
     for name, expected in _bindings(run).items():
         if values.get(name) != expected:
             found = values.get(name)
