@@ -208,8 +208,7 @@ class CachedTeacher:
     @property
     def class_names(self) -> tuple[str, ...] | None:
         """The names of the columns, where the cache knows them."""
-        names = getattr(self.cache.recipe, "class_names", None)
-        return None if names is None else tuple(names)
+        return self.cache.recipe.class_names
 
     def logits(
         self,

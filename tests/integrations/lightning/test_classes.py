@@ -66,6 +66,16 @@ def test_a_teacher_of_other_classes_is_refused():
         student.distill_from(sequential(7))
 
 
+def test_names_of_a_cache_are_compared(tmp_path):
+    rows = CacheRows.of_views(range(4), 1, lambda samples, views: torch.zeros(len(samples), CLASSES))
+    recipe = CacheRecipe("weights", "data", {}, None, CLASSES, dtype="float32", class_names=NAMES)
+    build_cache(tmp_path / "cache", rows, lambda block: {"logits": block}, recipe)
+    student = Student()
+    student.class_names = SWAPPED
+    with pytest.raises(InputError, match=r"teacher: class 0: expected 'bee'.*found 'ant'"):
+        student.distill_from(tmp_path / "cache")
+
+
 def named(names):
     teacher = network(7)
     teacher.class_names = names

@@ -1,8 +1,10 @@
 """The classes of teacher, student and data: enough of them for the objective, and the same ones in the same order."""
 
 import pytest
+import torch
 
 from integrations.transformers.tiny import CLASSES, text_model, texts, trainer_for
+from tpkd.cache import CacheRecipe, CacheRows, build_cache
 from tpkd.files import InputError
 
 NAMES = ("ant", "bee", "cat", "dog", "elk")
@@ -73,6 +75,15 @@ def test_one_output_is_no_classification(tmp_path):
     student, teacher = (text_model(seed, num_labels=1) for seed in range(2))
     with pytest.raises(InputError, match="objective 'kd' needs at least 2 classes, found 1: a single output is a regr"):
         trainer_for(tmp_path, student, texts(), teacher=teacher, objective="kd")
+
+
+def test_names_of_a_cache_are_compared(tmp_path):
+    rows = CacheRows.of_views(range(64), 1, lambda samples, views: torch.zeros(len(samples), CLASSES))
+    recipe = CacheRecipe("weights", "data", {}, None, CLASSES, dtype="float32", class_names=NAMES)
+    build_cache(tmp_path / "cache", rows, lambda block: {"logits": block}, recipe)
+    assert trainer_for(tmp_path, named(0, NAMES, str), texts(ids=True), teacher=tmp_path / "cache")
+    with pytest.raises(InputError, match=r"teacher cache: class 0: expected 'bee'.*found 'ant'"):
+        trainer_for(tmp_path, named(0, SWAPPED), texts(ids=True), teacher=tmp_path / "cache")
 
 
 class Features:
