@@ -10,6 +10,8 @@ import pytest
 from studies.comparison_cases import cell, comparison
 from tpkd.records.comparison import PaperProtocol
 from tpkd.report.bundle import ReportRecords
+from tpkd.report.claims import claims_table
+from tpkd.report.comparison_page import comparison_page
 from tpkd.report.comparison_reading import not_supported, supported
 from tpkd.report.comparison_tables import ablation_table, application_table, cost_table, seeds_table, selection_table
 from tpkd.report.methods import ABLATION, APPLICATION, PAPER_ACCURACY
@@ -77,6 +79,12 @@ def test_one_seed_has_no_intervals_to_speak_of():
     assert "intervals" not in one
     assert "share one optimiser" in one
     assert "Each of the 6 intervals holds for itself" in two
+    one, two = (claims_table(grid(names, seeds)).caption for seeds in ((42,), (42, 43)))
+    assert "interval" not in one
+    assert "with 95 % t-intervals; each interval holds for itself." in two
+    one, two = (comparison_page(grid(names, seeds)) for seeds in ((42,), (42, 43)))
+    assert "a line is the" not in one
+    assert "a line is the 95 % interval of the mean" in two
 
 
 def test_ablation_has_the_papers_rows_and_one_of_ours():

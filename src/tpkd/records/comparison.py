@@ -188,3 +188,8 @@ class ComparisonRecord(Record):
     methods: tuple[MethodSummary, ...]
     identical: tuple[IdenticalLogits, ...]
     environments: tuple[EnvironmentGroup, ...]
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether some difference has more than one seed, and so an interval to speak of."""
+        return any(pair.low is not None for method in self.methods for pair in method.versus)

@@ -46,11 +46,10 @@ def claims_table(records: ReportRecords) -> Table | None:
         Column("n", text=True),
         Column("this run", text=True),
     )
-    level = f"{100 * records.comparison.confidence_level:g} %"
-    caption = (
-        f"The paper's claims and these records. Differences are paired by seed, in points, with {level} t-intervals; "
-        "each interval holds for itself."
-    )
+    record = records.comparison
+    level = f"{100 * record.confidence_level:g} %"
+    intervals = f", with {level} t-intervals; each interval holds for itself" if record.has_intervals else ""
+    caption = f"The paper's claims and these records. Differences are paired by seed, in points{intervals}."
     return Table("claims", caption, columns, rows) if rows else None
 
 

@@ -214,8 +214,8 @@ def _listed(seeds: tuple[int, ...]) -> str:
 
 def _with_interval(records: ReportRecords) -> str:
     """Which interval stands beside a difference; nothing where one seed gives none."""
-    known = any(pair.low is not None for method in records.comparison.methods for pair in method.versus)
-    return f", with their {100 * records.comparison.confidence_level:g} % t-interval" if known else ""
+    record = records.comparison
+    return f", with their {100 * record.confidence_level:g} % t-interval" if record.has_intervals else ""
 
 
 def _seed_notes(records: ReportRecords, objectives: tuple[str, ...]) -> Iterator[str]:
