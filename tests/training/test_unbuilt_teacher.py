@@ -31,7 +31,6 @@ def opened(config, directory):
     return assemble(config, start_accelerator(config), directory).teacher
 
 
-@pytest.mark.xfail(strict=True, reason="the teacher is built for its fingerprint")
 def test_training_with_a_cache_does_not_build_the_teacher(tmp_path, builds):
     config = with_cache(tmp_path, **SMALL)
     del builds[:]
@@ -39,7 +38,6 @@ def test_training_with_a_cache_does_not_build_the_teacher(tmp_path, builds):
     assert not builds
 
 
-@pytest.mark.xfail(strict=True, reason="the teacher is built to find nothing to do")
 def test_a_finished_cache_is_found_finished_without_the_teacher(tmp_path, builds):
     config = with_cache(tmp_path, **SMALL)
     del builds[:]
@@ -86,7 +84,6 @@ def test_a_random_teacher_has_to_be_asked_for_beside_its_cache_too(tmp_path):
         opened(make_config(tmp_path, asked[:1], **SMALL), tmp_path)
 
 
-@pytest.mark.xfail(strict=True, reason="the log does not say that the teacher is built")
 @pytest.mark.parametrize("change", ["written by an older version", "weights saved again"])
 def test_where_the_manifest_does_not_know_the_files_the_teacher_is_built_and_the_log_says_so(tmp_path, builds, change):
     config = with_cache(tmp_path, **SMALL)

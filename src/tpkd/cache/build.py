@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ def build_cache(
     *,
     shard_rows: int = 8192,
     block_rows: int = 64,
+    model_source: str | None = None,
     on_progress: Callable[[BuildProgress], None] | None = None,
 ) -> None:
     """Write every row of a cache that is not written yet.
@@ -57,6 +58,8 @@ def build_cache(
         recipe: what decides the values; a cache built from anything else is refused, not overwritten.
         shard_rows: rows a file for a new cache; an existing one keeps its own.
         block_rows: rows a forward.
+        model_source: what the model was built from, as `tpkd.models.model_source` sums it up; kept in the manifest, so
+            that a reader can tell that the cache is of his model without building it.
         on_progress: called before the first forward (bytes known) and after each one (time known as well).
 
     Raises:
@@ -79,6 +82,9 @@ def build_cache(
     directory = Path(directory)
     with locked(directory):
         manifest = _resume(directory, rows, recipe) or _begin(directory, rows, recipe, shard_rows)
+        if model_source is not None and manifest.model_source != model_source:
+            manifest = replace(manifest, model_source=model_source)
+            manifest.publish(directory)
         damaged = damaged_shards(directory, manifest)
         pending = [index for index in range(manifest.num_shards) if index in damaged or index >= len(manifest.shards)]
         report = _Reporter(manifest, pending, on_progress)

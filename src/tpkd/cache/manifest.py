@@ -15,6 +15,7 @@ from tpkd.cache.rows import CacheRows, hash_keys
 from tpkd.cache.shards import shard_name
 from tpkd.files import InputError, file_size, publish_bytes, read_text, reading, sha256
 from tpkd.records import Record
+from tpkd.records.base import added
 
 MANIFEST_NAME = "manifest.json"
 MAX_MANIFEST_BYTES = 64 << 20
@@ -45,6 +46,11 @@ class Manifest(Record):
     keys_sha256: str
     shard_rows: int
     shards: tuple[ShardEntry, ...]
+    model_source: str | None = added(None)
+    """What the network was built from: where it is as expected, the network need not be built to compare it.
+
+    Not bound: the fingerprint of the network in the recipe is.
+    """
 
     @classmethod
     def begin(cls, rows: CacheRows, recipe: CacheRecipe, shard_rows: int) -> "Manifest":
@@ -56,7 +62,7 @@ class Manifest(Record):
 
     def binding_sha256(self) -> str:
         """SHA-256 of the binding part: recipe and keys; how the rows are cut into files does not matter."""
-        written = ("schema", "fingerprint", "shard_rows", "shards")
+        written = ("schema", "fingerprint", "shard_rows", "shards", "model_source")
         binding = {key: value for key, value in self.to_dict().items() if key not in written}
         return hashlib.sha256(json.dumps(binding, sort_keys=True).encode()).hexdigest()
 

@@ -6,6 +6,7 @@ from tpkd.models.heads import fit_probe, random_head
 from tpkd.models.mlp import MLP
 from tpkd.models.registry import build_model, check_model, encoder_for
 from tpkd.models.resnet import CifarResNet
+from tpkd.models.source import model_source
 from tpkd.models.tokens import HashedWords, PretrainedTokenizer, TextEncoding
 from tpkd.models.vision import TimmClassifier
 from tpkd.models.weights import load_weights, weights_fingerprint
@@ -28,6 +29,7 @@ __all__ = [
     "fit_probe",
     "load_weights",
     "masked_mean",
+    "model_source",
     "random_head",
     "weights_fingerprint",
 ]

@@ -17,6 +17,9 @@ from tpkd.cache import (
     cache_info,
     verify_cache,
 )
+from tpkd.cache.manifest import MANIFEST_NAME, damaged_shards, read_manifest
+from tpkd.cache.rows import hash_keys
+from tpkd.cache.shards import row_bytes
 from tpkd.config import ConfigError, RunConfig, expand_data
 from tpkd.data import ModelInputs
 from tpkd.files import InputError
@@ -36,6 +39,8 @@ class CachePlan:
     rows: CacheRows
     recipe: CacheRecipe
     forward: Callable[[Any], dict[str, Tensor]]
+    source: str | None
+    """What the network was built from."""
 
 
 def plan_cache(config: RunConfig, network: str = "teacher", *, directory: str | Path | None = None) -> CachePlan:
@@ -58,18 +63,18 @@ def plan_cache(config: RunConfig, network: str = "teacher", *, directory: str | 
         model = materials.build_teacher(config, dataset)
         preparation = materials.teacher_preparation(config, dataset)
         materials.check_inputs("teacher", str(config.teacher.model), model, dataset, preparation)
-        recipe = materials.teacher_recipe(config, dataset, model)
+        recipe, source = materials.teacher_recipe(config, dataset, model), materials.teacher_source(config, dataset)
         place, layers, mapping = config.teacher.cache, config.teacher.layers, materials.class_map(config, dataset)
     else:
         model = materials.freeze(materials.build_student(config, dataset))
         preparation = materials.student_preparation(config, dataset)
-        recipe = materials.initial_recipe(config, dataset, model)
+        recipe, source = materials.initial_recipe(config, dataset, model), None
         place, layers, mapping = config.initial.cache, (), None
     if directory is None and place is None:
         raise ConfigError(f"{network}.cache: missing, and the cache needs a directory")
     forward = _forward(model, layers, mapping.apply if mapping else lambda logits: logits)
     return CachePlan(
-        Path(directory or expand_data(str(place))), materials.cache_rows(dataset, preparation), recipe, forward
+        Path(directory or expand_data(str(place))), materials.cache_rows(dataset, preparation), recipe, forward, source
     )
 
 
@@ -90,10 +95,48 @@ def _forward(
 def build(
     config: RunConfig, network: str = "teacher", *, on_progress: Callable[[BuildProgress], None] | None = None
 ) -> Path:
-    """Build the cache that a configuration names, or finish it; returns its directory."""
+    """Build the cache that a configuration names, or finish it; returns its directory.
+
+    A teacher whose cache is finished is not built.
+    """
+    if network == "teacher" and (finished := _finished(config)) is not None:
+        if on_progress is not None:
+            on_progress(finished[1])
+        return finished[0]
     plan = plan_cache(config, network)
-    build_cache(plan.directory, plan.rows, plan.forward, plan.recipe, block_rows=BLOCK_ROWS, on_progress=on_progress)
+    build_cache(
+        plan.directory,
+        plan.rows,
+        plan.forward,
+        plan.recipe,
+        block_rows=BLOCK_ROWS,
+        model_source=plan.source,
+        on_progress=on_progress,
+    )
     return plan.directory
+
+
+def _finished(config: RunConfig) -> tuple[Path, BuildProgress] | None:
+    """Directory and state of a teacher's cache that is whole, undamaged and this teacher's."""
+    teacher = config.teacher
+    if teacher is None or teacher.model is None or teacher.cache is None:
+        return None
+    directory = Path(expand_data(teacher.cache))
+    if not (directory / MANIFEST_NAME).exists():
+        return None
+    manifest = read_manifest(directory)
+    if manifest.rows_written != manifest.rows:
+        return None
+    dataset = materials.load_data(config, "train")
+    expected = materials.known_recipe(config, dataset, manifest)
+    if expected is None:
+        return None
+    rows = materials.cache_rows(dataset, materials.teacher_preparation(config, dataset))
+    if expected.differences(manifest.recipe) or hash_keys(rows.sample_ids, rows.view_ids) != manifest.keys_sha256:
+        return None
+    if damaged_shards(directory, manifest):
+        return None
+    return directory, BuildProgress(len(rows), len(rows), len(rows) * row_bytes(expected), None)
 
 
 def verify(

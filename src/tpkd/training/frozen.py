@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tpkd.cache import CacheRecipe, TeacherCache, open_cache
-from tpkd.cache.manifest import MANIFEST_NAME
+from tpkd.cache.manifest import MANIFEST_NAME, read_manifest
 from tpkd.config import ConfigError, RunConfig, expand_data, keyed
 from tpkd.data import ClassMap, Dataset, ModelInputs, Preparation
 from tpkd.files import InputError
@@ -34,6 +34,8 @@ class FrozenModel(ABC):
     """None where a cache was built without features of layers."""
     dtype: torch.dtype
     """What its answers are rounded to: float16 or float32 in a cache, float32 where the network runs."""
+    remark: str = ""
+    """What the log of a run says about where the answers come from."""
 
     @abstractmethod
     def answer(
@@ -106,9 +108,20 @@ def open_teacher(
         directory = _built(teacher.cache, "tpkd cache build")
         if teacher.model is None:
             expected = _unnamed_recipe(config, dataset, open_cache(directory, check=False).recipe)
-        else:
-            expected = materials.teacher_recipe(config, dataset, materials.build_teacher(config, dataset))
-        return CachedModel(_open_whole(directory, expected, dataset, preparation), teacher.layers, device)
+            return CachedModel(_open_whole(directory, expected, dataset, preparation), teacher.layers, device)
+        known = materials.known_recipe(config, dataset, read_manifest(directory))
+        expected = known or materials.teacher_recipe(config, dataset, materials.build_teacher(config, dataset))
+        cached = CachedModel(_open_whole(directory, expected, dataset, preparation), teacher.layers, device)
+    if known is None:
+        cached.remark = f"the teacher was built to check its cache: {_unknown(config, dataset)}"
+    return cached
+
+
+def _unknown(config: RunConfig, dataset: Dataset) -> str:
+    """Why a manifest did not say enough to do without the teacher."""
+    if materials.teacher_source(config, dataset) is None:
+        return "no local file says what it is; teacher.weights may name one"
+    return "the manifest does not know its files and settings as they are now; `tpkd cache build` adds them"
 
 
 def _unnamed_recipe(config: RunConfig, dataset: Dataset, found: CacheRecipe) -> CacheRecipe:

@@ -114,6 +114,8 @@ def _note_start(run: Run, progress: Progress, directory: Path, log: RunLog) -> N
         changes = run_directory.changes_since(directory, found) if progress.step else []
         elsewhere = f"; the last bits may differ from here on: {', '.join(changes)}" if changes else ""
         log.note(f"continued from step {progress.step}{elsewhere}" if progress.step else "started")
+        if run.teacher is not None and run.teacher.remark:
+            log.note(run.teacher.remark)
         run_directory.write_text(directory / run_directory.ENVIRONMENT_NAME, found.to_json())
 
 

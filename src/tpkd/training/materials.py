@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from tpkd.arrays import open_array
 from tpkd.cache import CacheRecipe, CacheRows
+from tpkd.cache.manifest import Manifest
 from tpkd.class_names import check_class_names, read_class_names, recorded_names, to_metadata
 from tpkd.config import ConfigError, RunConfig, StudentConfig, TeacherConfig, ViewsConfig, expand_data, keyed
 from tpkd.data import (
@@ -34,6 +35,7 @@ from tpkd.models import (
     extract_features,
     fit_probe,
     load_weights,
+    model_source,
     weights_fingerprint,
 )
 from tpkd.training.classes import check_student_classes, check_teacher_classes
@@ -252,18 +254,59 @@ def layer_tensor(layer: int) -> str:
     return f"layer_{layer}"
 
 
+def teacher_source(config: RunConfig, dataset: Dataset) -> str | None:
+    """What the teacher would be built from, None where that is not known without building it."""
+    teacher = config.teacher
+    assert teacher is not None
+    assert teacher.model is not None
+    mapping = class_map(config, dataset)
+    with keyed("teacher"):
+        source = model_source(
+            expand_data(teacher.model),
+            num_classes=len(mapping.teacher_names) if mapping else dataset.num_classes,
+            options=_expand_options(teacher.options),
+            weights=None if teacher.weights is None else expand_data(teacher.weights),
+            head=teacher.head,
+            seed=teacher.seed,
+        )
+    # A run that does not ask for an untrained teacher must not find its cache to be that of its own teacher.
+    return f"{source}-untrained" if source and teacher.untrained else source
+
+
+def known_recipe(config: RunConfig, dataset: Dataset, manifest: Manifest) -> CacheRecipe | None:
+    """The recipe of the teacher's cache without building the teacher, None where the manifest does not say enough.
+
+    Where the cache was computed by a network from the same files and settings, that network is the teacher.
+    """
+    assert config.teacher is not None
+    widths = {name: manifest.recipe.tensors.get(name, 0) for name in map(layer_tensor, config.teacher.layers)}
+    if manifest.model_source is None or 0 in widths.values():
+        return None
+    if manifest.model_source != teacher_source(config, dataset):
+        return None
+    with keyed("teacher"):
+        check_teacher_classes(config.teacher, dataset, class_map(config, dataset))
+    return _teacher_recipe(config, dataset, manifest.recipe.model_fingerprint, widths)
+
+
 def teacher_recipe(config: RunConfig, dataset: Dataset, model: Classifier) -> CacheRecipe:
     """What decides the values of the teacher's cache."""
     assert config.teacher is not None
+    widths = {layer_tensor(layer): model.layer_sizes[layer] for layer in config.teacher.layers}
+    return _teacher_recipe(config, dataset, weights_fingerprint(model), widths)
+
+
+def _teacher_recipe(config: RunConfig, dataset: Dataset, fingerprint: str, widths: dict[str, int]) -> CacheRecipe:
+    assert config.teacher is not None
     mapping = class_map(config, dataset)
     return CacheRecipe(
-        model_fingerprint=weights_fingerprint(model),
+        model_fingerprint=fingerprint,
         dataset_fingerprint=dataset.fingerprint,
         preprocessing=preprocessing(dataset, teacher_preparation(config, dataset)),
         class_map=mapping.to_dict() if mapping else None,
         num_classes=dataset.num_classes,
         dtype=config.teacher.cache_dtype,
-        tensors={layer_tensor(layer): model.layer_sizes[layer] for layer in config.teacher.layers},
+        tensors=widths,
         class_names=dataset.class_names,
     )
 
