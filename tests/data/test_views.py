@@ -140,7 +140,7 @@ def test_a_recipe_is_data():
     written = json.loads(PAPER.to_json())
     assert ViewRecipe.from_dict(written) == PAPER
     assert ViewRecipe.from_dict(written).fingerprint == PAPER.fingerprint
-    with pytest.raises(ValueError, match=r"missing \['pad'\], unknown \['padding'\]"):
+    with pytest.raises(ValueError, match=r"unknown \['padding'\]"):
         ViewRecipe.from_dict({**{key: value for key, value in written.items() if key != "pad"}, "padding": 4})
     with pytest.raises(ValueError, match=r"ViewRecipe.flip: expected bool, got 'no'"):
         ViewRecipe.from_dict({**written, "flip": "no"})
