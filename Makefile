@@ -23,7 +23,7 @@ test-baseline: .venv/installed-dev ## the numerical packages as on a processor w
 	ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41 \
 		$(BIN)/python -m pytest -n $(WORKERS) tests/geometry tests/theory tests/parameter_space tests/objectives tests/paper
 
-test-faults: .venv/installed-dev ## the whole of the fault tests: more kills, corruptions and hostile files than `make test`
+test-faults: .venv/installed-dev ## the whole of the fault tests: more kills, corruptions, hostile files and batches than `make test`
 	TPKD_FAULTS=full $(BIN)/python -m pytest -n $(WORKERS) tests/faults
 
 check: .venv/installed-dev ## formatting, lints and strict types

@@ -40,7 +40,6 @@ def test_the_sdist_has_every_file_but_the_records(sdist):
     assert [name for name in found if name.endswith((".so", ".pyd", ".pyc")) or name.startswith(NOT_SHIPPED)] == []
 
 
-@pytest.mark.xfail(strict=True, reason="the tests of the evidence fail without its records")
 def test_the_tests_of_the_evidence_say_why_they_are_skipped_in_the_sdist(sdist):
     command = [sys.executable, "-m", "pytest", "-rs", "-p", "no:cacheprovider", "tests/evidence"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
@@ -53,10 +52,15 @@ def test_bounds_have_their_reason_beside_them():
     """Every requirement says in a comment why it is not older, but for tools that tests call in their simplest form."""
     lines = (ROOT / "pyproject.toml").read_text().splitlines()
     bare = {line.strip() for line in lines if line.startswith('  "') and ">=" in line and "#" not in line}
-    assert bare == {'"hypothesis>=6.100",', '"pytest>=8.2",', '"pytest-xdist>=3.6",', '"ruff>=0.8",', '"types-PyYAML>=6",'}
+    assert bare == {
+        '"hypothesis>=6.100",',
+        '"pytest>=8.2",',
+        '"pytest-xdist>=3.6",',
+        '"ruff>=0.8",',
+        '"types-PyYAML>=6",',
+    }
 
 
-@pytest.mark.xfail(strict=True, reason="older bounds")
 @pytest.mark.parametrize(("name", "version"), [("jinja2", "3.1.6"), ("pillow", "12.1.1"), ("setuptools", "78.1.1")])
 def test_releases_with_known_holes_are_not_taken(name, version):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -30,7 +30,6 @@ def run(command: list[str], **environment: str) -> subprocess.CompletedProcess[s
     return subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
-@pytest.mark.xfail(strict=True, reason="half-precision numbers at odd addresses are read as if they were aligned")
 def test_no_batch_makes_the_kernel_leave_its_memory(tmp_path, record_property):
     """Shapes, dtypes, strides, labels and numbers of all kinds; to repeat one case: TPKD_FUZZ_SEED and the seed."""
     reason = why_not_sanitized(tmp_path)

@@ -94,16 +94,22 @@ INLINE float power_of_two(float x) {
     return x < -125.0f ? 0.0f : p * scale;
 }
 
+/* Tensors made from a buffer may begin at an odd address. */
+INLINE uint16_t half_at(const char *data, Py_ssize_t j) {
+    uint16_t half;
+    memcpy(&half, data + j * (Py_ssize_t)sizeof half, sizeof half);
+    return half;
+}
+
 INLINE void load(float *restrict row, struct logits from, Py_ssize_t number, Py_ssize_t classes, Py_ssize_t width) {
     const char *data = from.data + number * from.row_bytes;
     if (from.dtype == FLOAT32) {
         memcpy(row, data, classes * sizeof(float));
     } else {
-        const uint16_t *half = (const uint16_t *)data;
         if (from.dtype == BFLOAT16)
-            for (Py_ssize_t j = 0; j < classes; j++) row[j] = float_of((uint32_t)half[j] << 16);
+            for (Py_ssize_t j = 0; j < classes; j++) row[j] = float_of((uint32_t)half_at(data, j) << 16);
         else
-            for (Py_ssize_t j = 0; j < classes; j++) row[j] = from_half(half[j]);
+            for (Py_ssize_t j = 0; j < classes; j++) row[j] = from_half(half_at(data, j));
     }
     for (Py_ssize_t j = classes; j < width; j++) row[j] = -INFINITY;
 }
@@ -224,13 +230,14 @@ static void all_rows(const struct batch *batch, int threads) {
 }
 
 /* A copy of the labels, checked, or NULL with an exception. In a compiled graph nothing else checks them; and other
-   threads may write to the caller's memory while this runs, so each label is read once and the value that was checked
-   is the one used. Rows that are not valid have label 0. */
-static int64_t *checked_labels(const int64_t *labels, Py_ssize_t rows, Py_ssize_t classes) {
+   threads may write to the caller's memory while this runs, so what is checked and used is the copy. Rows that are not
+   valid have label 0. */
+static int64_t *checked_labels(const void *labels, Py_ssize_t rows, Py_ssize_t classes) {
     int64_t *copy = PyMem_Malloc((rows ? rows : 1) * sizeof *copy);
     if (!copy) return (int64_t *)PyErr_NoMemory();
+    if (rows) memcpy(copy, labels, rows * sizeof *copy); /* an empty tensor may have no address */
     for (Py_ssize_t number = 0; number < rows; number++) {
-        int64_t label = copy[number] = ((const volatile int64_t *)labels)[number];
+        int64_t label = copy[number];
         if (label >= 0 && label < classes) continue;
         PyMem_Free(copy);
         PyErr_Format(PyExc_ValueError,
@@ -258,7 +265,7 @@ static PyObject *losses_and_directions(PyObject *Py_UNUSED(module), PyObject *ar
     batch.losses = (float *)losses;
     batch.scratch = (float *)scratch;
     batch.width = (batch.classes + LANES - 1) & -LANES;
-    int64_t *copy = checked_labels((const int64_t *)labels, batch.rows, batch.classes);
+    int64_t *copy = checked_labels((const void *)labels, batch.rows, batch.classes);
     if (!copy) return NULL;
     batch.labels = copy;
     double total = 0;
