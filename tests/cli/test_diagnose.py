@@ -39,6 +39,29 @@ def test_table_reading_json_and_page(files, tmp_path):
     assert percent in (tmp_path / "page.html").read_text()
 
 
+@pytest.mark.xfail(strict=True, reason="nobody says how often the teacher is right")
+@pytest.mark.parametrize("change", ["none", "columns", "rows"])
+def test_the_teachers_accuracy_comes_first_and_chance_is_said(tmp_path, change):
+    files = write_files(tmp_path, examples=600)
+    good = files.zt + 4 * np.eye(6, dtype=np.float32)[files.y]
+    shuffled = np.random.default_rng(0).permutation(600)
+    np.save(files.teacher, {"none": good, "columns": np.roll(good, 1, 1), "rows": good[shuffled]}[change])
+    result = run(*files.arguments(), "--json", tmp_path / "out.json", "--html", tmp_path / "page.html")
+    assert result.exit_code == 0
+    teacher = np.load(files.teacher).argmax(-1)
+    found = json.loads((tmp_path / "out.json").read_text())["students"][0]["competence"]
+    assert found["teacher_accuracy"] == np.mean(teacher == files.y)
+    assert found["student_accuracy"] == np.mean(files.z.argmax(-1) == files.y)
+    assert found["agreement"] == np.mean(files.z.argmax(-1) == teacher)
+    assert found["near_chance"] == (change != "none")
+    page = (tmp_path / "page.html").read_text()
+    for text in (result.stdout, page):
+        said = " ".join(text.split())
+        assert f"The teacher is right on {100 * found['teacher_accuracy']:.1f} % of 600 examples" in said
+        assert ("Warning: the teacher seems to know nothing" in said) == (change != "none")
+        assert said.index("The teacher is right on") < said.index("Full imitation is blocked")
+
+
 def test_an_empty_blocked_set_is_n_0_and_none(tmp_path):
     files = write_files(tmp_path, never_blocked=True)
     result = run(*files.arguments(), "--json", tmp_path / "out.json", "--html", tmp_path / "page.html")
@@ -152,6 +175,10 @@ BAD = {
         lambda f: np.save(f.student, torch.from_numpy(f.z).softmax(-1).numpy()),
         r"student\.npy: row 0: expected logits, found probabilities",
     ),
+    "probabilities with zeros": (
+        lambda f: np.save(f.teacher, np.eye(6, dtype=np.float32)[f.y]),
+        r"teacher\.npy: row 0: expected logits, found probabilities",
+    ),
     "not normalised": (
         lambda f: ["--log-probabilities"],
         r"student\.npy: row 0: expected log-probabilities whose exponentials sum to 1",
@@ -161,7 +188,10 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
+ZEROS = pytest.param("probabilities with zeros", marks=pytest.mark.xfail(strict=True, reason="taken for logits"))
+
+
+@pytest.mark.parametrize("name", [ZEROS if name == ZEROS.values[0] else name for name in BAD])
 def test_bad_input_is_one_line_naming_the_file_and_leaves_nothing_behind(files, tmp_path, name):
     spoil, message = BAD[name]
     extra = spoil(files)

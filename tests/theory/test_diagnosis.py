@@ -210,3 +210,34 @@ def test_bad_input_is_refused():
         diagnose(torch.zeros(2, 3), torch.zeros(2, 3), torch.tensor([0, 3]))
     with pytest.raises(ValueError, match="expected floating-point logits"):
         diagnose(torch.zeros(2, 3, dtype=torch.long), torch.zeros(2, 3), labels)
+
+
+PROBABILITIES = pytest.mark.xfail(strict=True, reason="probabilities are diagnosed as if they were logits")
+
+
+@PROBABILITIES
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", ["student_logits", "teacher_logits"])
+def test_probabilities_are_refused_by_argument(name, dtype):
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(2, 7, 5, generator=generator, dtype=torch.float64)
+    arguments = {"student_logits": logits, "teacher_logits": 2 * logits, "labels": torch.zeros(2, 7, dtype=torch.long)}
+    arguments[name] = arguments[name].softmax(-1)
+    for key in ("student_logits", "teacher_logits"):
+        arguments[key] = arguments[key].to(dtype)
+    with pytest.raises(ValueError, match=f"^{name}: expected logits, got probabilities .*; pass their logarithms$"):
+        diagnose(**arguments)
+
+
+@PROBABILITIES
+def test_probabilities_with_zeros_are_refused():
+    teacher = torch.tensor([[0.0, 0.25, 0.75], [1.0, 0.0, 0.0]])
+    with pytest.raises(ValueError, match="teacher_logits: expected logits, got probabilities"):
+        diagnose(torch.randn(2, 3), teacher, torch.tensor([0, 1]))
+
+
+def test_logits_that_only_look_a_little_like_probabilities_are_diagnosed():
+    labels = torch.tensor([0, 1])
+    student = torch.tensor([[0.5, 0.25, 0.25], [0.5, 0.5, 0.5]])  # one row of two sums to 1
+    assert diagnose(student, student.log(), labels).blocked.shape == (2,)
+    assert diagnose(student[:0], student[:0], labels[:0]).blocked.shape == (0,)
