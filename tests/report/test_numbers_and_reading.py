@@ -28,7 +28,9 @@ def test_nothing_positive_is_written_as_zero_and_nothing_below_one_as_one(write)
 
 def test_the_papers_table_in_words(student):
     means = {**student.blocked, "conditional_loss": 1.803, "transfer_cost": 7.569}
-    paper = replace(student, examples=16_000, blocked_examples=9_424, blocked_share=0.589, blocked=means)
+    paper = replace(
+        student, examples=16_000, blocked_examples=9_424, blocked_share=0.589, blocked=means, competence=None
+    )
     first, second = read_student(paper)[:2]
     assert first.startswith("Full imitation is blocked on 58.9 % of your examples (n = 9,424 of 16,000)")
     assert second.startswith(

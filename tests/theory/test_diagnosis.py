@@ -212,10 +212,6 @@ def test_bad_input_is_refused():
         diagnose(torch.zeros(2, 3, dtype=torch.long), torch.zeros(2, 3), labels)
 
 
-PROBABILITIES = pytest.mark.xfail(strict=True, reason="probabilities are diagnosed as if they were logits")
-
-
-@PROBABILITIES
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", ["student_logits", "teacher_logits"])
 def test_probabilities_are_refused_by_argument(name, dtype):
@@ -229,7 +225,6 @@ def test_probabilities_are_refused_by_argument(name, dtype):
         diagnose(**arguments)
 
 
-@PROBABILITIES
 def test_probabilities_with_zeros_are_refused():
     teacher = torch.tensor([[0.0, 0.25, 0.75], [1.0, 0.0, 0.0]])
     with pytest.raises(ValueError, match="teacher_logits: expected logits, got probabilities"):

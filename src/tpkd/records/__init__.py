@@ -1,6 +1,7 @@
 """Frozen records with a schema version, JSON in and out: what a study hands to a report, and what is kept on disk."""
 
 from tpkd.records.base import Record
+from tpkd.records.competence import Competence
 from tpkd.records.diagnosis import (
     ClassPair,
     ClassState,
@@ -50,6 +51,7 @@ __all__ = [
     "Check",
     "ClassPair",
     "ClassState",
+    "Competence",
     "Competitor",
     "ConfidenceBin",
     "ContinuationCurve",

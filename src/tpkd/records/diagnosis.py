@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from tpkd.records.base import Record, added
+from tpkd.records.competence import Competence
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,8 @@ class StudentDiagnosis:
     pairs: tuple[ClassPair, ...] | None
     """None where there are too many classes to keep a table of pairs in memory."""
     costliest: tuple[ExampleState, ...]
+    competence: Competence | None = added(None)  # noqa: RUF009 (a field of ours, not a value)
+    """How often teacher and student are right."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from tpkd.records import DiagnosisRecord, FrontierCurve, StudentDiagnosis
+from tpkd.report.competence import competence_sentences
 from tpkd.report.numbers import count, nats, share
 
 CAVEAT = (
@@ -21,6 +22,7 @@ def read_student(student: StudentDiagnosis) -> list[str]:
             "left to imitate, and nothing to protect from it."
         ]
     return [
+        *(competence_sentences(student.competence) if student.competence else ()),
         _blocked_sentence(student),
         _left_sentence(student),
         _decomposition_sentence(student),

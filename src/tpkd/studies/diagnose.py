@@ -24,6 +24,7 @@ from tpkd.records import (
     Histogram,
     StudentDiagnosis,
 )
+from tpkd.studies.competence import AnswerCounts
 from tpkd.studies.diagnose_inputs import DiagnosisInputs, read_ids
 from tpkd.studies.diagnose_totals import (
     CONFIDENCE_EDGES,
@@ -112,7 +113,7 @@ class _Totals:
     def __init__(self, examples: int, num_classes: int) -> None:
         self.means = ClassMeans(num_classes)
         self.conditional_loss, self.transfer_cost = GrowingHistogram(), GrowingHistogram()
-        self.confidence = ConfidenceBins()
+        self.confidence, self.answers = ConfidenceBins(), AnswerCounts(num_classes)
         self.pairs = PairTable(num_classes) if num_classes <= PAIR_TABLE_CLASSES else None
         self.costliest = CostliestExamples(COSTLIEST_EXAMPLES, num_classes)
         # Bounded in elements too: 32 MB for either model, however many classes.
@@ -125,6 +126,7 @@ class _Totals:
         self.conditional_loss.add(state.conditional_loss)
         self.transfer_cost.add(state.transfer_cost)
         self.confidence.add(state)
+        self.answers.add(teacher, labels, student)
         if self.pairs is not None:
             self.pairs.add(pair)
         self.costliest.add(start, state.transfer_cost, student, teacher, labels)
@@ -151,6 +153,7 @@ class _Totals:
             classes=tuple(_class_state(means, index, name) for index, name in enumerate(names)),
             pairs=None if self.pairs is None else _class_pairs(self.pairs, means, names),
             costliest=_examples(self.costliest.kept, names, inputs.ids),
+            competence=self.answers.finish(),
         )
 
 

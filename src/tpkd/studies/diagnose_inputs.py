@@ -15,6 +15,7 @@ from tpkd.cache import open_cache
 from tpkd.class_names import check_class_names, known_names, read_class_names
 from tpkd.files import InputError, read_lines, read_text, reading
 from tpkd.geometry.inputs import class_indices
+from tpkd.theory.diagnosis import are_probabilities
 
 LARGEST_LOGIT = 1e100
 """Beyond this no difference of logits means anything, and sums of them would overflow."""
@@ -307,10 +308,9 @@ def _check_normalised(source: ArrayFile, logits: Tensor, start: int) -> None:
 
 
 def _refuse_probabilities(source: ArrayFile, logits: Tensor) -> None:
-    tolerance = 1e-2 if source.dtype in _HALF else 1e-5
-    if (logits > 0).all() and ((logits.sum(-1) - 1).abs() <= tolerance).all():
+    if are_probabilities(logits, source.dtype):
         raise InputError(
-            f"{source.path}: row 0: expected logits, found probabilities (positive, with sum 1); "
+            f"{source.path}: row 0: expected logits, found probabilities (nonnegative, with sum 1); "
             "pass their logarithms with --log-probabilities"
         )
 

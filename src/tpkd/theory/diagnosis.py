@@ -86,8 +86,8 @@ def diagnose(
     Paper: sections 3, 4 and 5 in one pass; each field agrees with the function of its own statement. `update_cosine`
     alone is of the step, and so of `beta`.
 
-    Shapes: logits `(*batch, K)`, labels `(*batch)`; every field is `(*batch)`. Logits are looked at: one that is not
-    finite is refused by argument and row.
+    Shapes: logits `(*batch, K)`, labels `(*batch)`; every field is `(*batch)`. Logits are looked at: probabilities are
+    refused by argument, and a logit that is not finite by argument and row.
 
     Example:
         >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
@@ -102,6 +102,10 @@ def diagnose(
     pair = split_pair(student_logits, teacher_logits, labels)
     _check_finite("student_logits", student_logits)
     _check_finite("teacher_logits", teacher_logits)
+    for name, logits in (("student_logits", student_logits), ("teacher_logits", teacher_logits)):
+        if are_probabilities(logits):
+            found = "probabilities (nonnegative, with sum 1)"
+            raise ValueError(f"{name}: expected logits, got {found}; pass their logarithms")
     return diagnose_pair(pair, beta=beta)
 
 
@@ -172,6 +176,23 @@ def _inner(a: _Vector, b: _Vector) -> Tensor:
 
 def _mean(values: Tensor) -> float | None:
     return values.double().mean().item() if values.numel() else None
+
+
+def are_probabilities(values: Float[Tensor, "*batch K"], dtype: torch.dtype | None = None) -> bool:
+    """Whether every row, of at least one, is nonnegative and sums to 1, as no logits of a network do.
+
+    Args:
+        values: rows.
+        dtype: the precision they were computed in, where it is not their own.
+
+    Example:
+        >>> are_probabilities(torch.tensor([[0.0, 0.2, 0.8]])), are_probabilities(torch.tensor([[0.0, 0.2, 0.9]]))
+        (True, False)
+    """
+    tolerance = 1e-2 if (dtype or values.dtype) in (torch.float16, torch.bfloat16) else 1e-5
+    if not values.numel() or not (values >= 0).all():
+        return False
+    return bool(((values.double().sum(-1) - 1).abs() <= tolerance).all())
 
 
 def _check_finite(name: str, logits: Tensor) -> None:
