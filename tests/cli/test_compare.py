@@ -112,7 +112,6 @@ def test_wrong_input_is_exit_2_and_one_line(more, message, tmp_path, capsys, mon
     assert err.count("\n") == 1
 
 
-@pytest.mark.xfail(strict=True, reason="nobody says how often the teacher is right")
 @pytest.mark.parametrize("trained", [True, False])
 def test_how_often_the_teacher_is_right_comes_before_the_cells(tmp_path, capsys, monkeypatch, trained):
     overrides = [] if trained else ["teacher.weights=null", "teacher.untrained=true"]

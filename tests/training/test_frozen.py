@@ -42,8 +42,9 @@ def forwards(monkeypatch):
 
 def test_a_build_runs_the_teacher_once_a_row_and_training_never(tmp_path, forwards):
     config = with_cache(tmp_path)
-    assert forwards == {"teacher": 150 * 8 + 1, "student": 0}  # one sample to see whether it fits at all
-    forwards["teacher"] = 0
+    # One sample to see whether it fits at all, and 150 to see whether the teacher knows anything.
+    assert forwards == {"teacher": 150 * 8 + 150 + 1, "student": 150 + 1}
+    forwards["teacher"] = forwards["student"] = 0
     train(config)
     assert forwards["teacher"] == 0
     assert forwards["student"] == 3 * 150 + 100 + 1

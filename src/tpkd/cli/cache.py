@@ -38,7 +38,7 @@ def build(
     with config_errors(config):
         loaded = read_config(config, overrides)
         with interruptible(), _progress() as on_progress:
-            directory = build_from(loaded, network, on_progress=on_progress)
+            directory = build_from(loaded, network, on_progress=on_progress, on_note=_note)
     _print(cache_info(directory))
 
 
@@ -111,6 +111,10 @@ def _print(found: CacheInfo) -> None:
     for name, value in rows.items():
         table.add_row(name, value)
     Console().print(table)
+
+
+def _note(sentence: str) -> None:
+    Console(stderr=True).print(sentence, highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager

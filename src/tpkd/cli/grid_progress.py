@@ -20,12 +20,12 @@ def grid_progress() -> "Iterator[Watcher]":
     console = Console(stderr=True)
     if not console.is_terminal:
         lines = _Lines(lambda text: console.print(text, highlight=False, markup=False, soft_wrap=True))
-        yield Watcher(lines.stage, lines.plan, lines.cell)
+        yield Watcher(lines.stage, lines.plan, lines.cell, lines.note)
         return
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         bars = _Bars(progress)
-        yield Watcher(bars.stage, bars.plan, bars.cell)
+        yield Watcher(bars.stage, bars.plan, bars.cell, bars.note)
 
 
 class _Lines:
@@ -38,6 +38,9 @@ class _Lines:
     def plan(self, finished: int, waiting: int) -> None:
         self._cells = waiting
         self._write(f"{finished} cells finished already, {waiting} to run")
+
+    def note(self, sentence: str) -> None:
+        self._write(sentence)
 
     def stage(self, name: str, done: int, total: int) -> None:
         if done == total and name not in self._told:  # its last step says so, and then its end
@@ -63,6 +66,9 @@ class _Bars:
 
     def plan(self, finished: int, waiting: int) -> None:
         self._grid = self._progress.add_task("cells", total=finished + waiting, completed=finished)
+
+    def note(self, sentence: str) -> None:
+        self._progress.console.print(sentence, markup=False, highlight=False)
 
     def stage(self, name: str, done: int, total: int) -> None:
         self._update(name, done, total)

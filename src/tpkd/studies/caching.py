@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,20 +16,31 @@ from tpkd.cache import (
     VerifyReport,
     build_cache,
     cache_info,
+    open_cache,
     verify_cache,
 )
 from tpkd.cache.manifest import MANIFEST_NAME, damaged_shards, read_manifest
 from tpkd.cache.rows import hash_keys
 from tpkd.cache.shards import row_bytes
 from tpkd.config import ConfigError, RunConfig, expand_data
-from tpkd.data import ModelInputs
+from tpkd.data import Dataset, ModelInputs, Preparation, SampleOrder
 from tpkd.files import InputError
 from tpkd.models import Classifier
+from tpkd.report.competence import competence_sentences
+from tpkd.studies.competence import AnswerCounts
 from tpkd.training import materials
 
 NETWORKS = ("teacher", "initial")
 BLOCK_ROWS = 256
 """Rows a forward of a build."""
+SAMPLE = 256
+"""Training samples on which a teacher is looked at before its cache is built."""
+
+MEASURED_ROWS = 8192
+"""Cached rows in memory at a time while they are looked at."""
+
+OnNote = Callable[[str], None]
+"""Called with a sentence for people."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +51,8 @@ class CachePlan:
     rows: CacheRows
     recipe: CacheRecipe
     forward: Callable[[Any], dict[str, Tensor]]
+    dataset: Dataset
+    preparation: Preparation
     source: str | None
     """What the network was built from."""
 
@@ -73,9 +87,8 @@ def plan_cache(config: RunConfig, network: str = "teacher", *, directory: str | 
     if directory is None and place is None:
         raise ConfigError(f"{network}.cache: missing, and the cache needs a directory")
     forward = _forward(model, layers, mapping.apply if mapping else lambda logits: logits)
-    return CachePlan(
-        Path(directory or expand_data(str(place))), materials.cache_rows(dataset, preparation), recipe, forward, source
-    )
+    rows, place = materials.cache_rows(dataset, preparation), Path(directory or expand_data(str(place)))
+    return CachePlan(place, rows, recipe, forward, dataset, preparation, source)
 
 
 def _forward(
@@ -93,17 +106,31 @@ def _forward(
 
 
 def build(
-    config: RunConfig, network: str = "teacher", *, on_progress: Callable[[BuildProgress], None] | None = None
+    config: RunConfig,
+    network: str = "teacher",
+    *,
+    on_progress: Callable[[BuildProgress], None] | None = None,
+    on_note: OnNote = lambda sentence: None,
 ) -> Path:
     """Build the cache that a configuration names, or finish it; returns its directory.
 
     A teacher whose cache is finished is not built.
+
+    Args:
+        config: the run that will read the cache.
+        network: as in `plan_cache`.
+        on_progress: told how far the build is.
+        on_note: told how often the teacher is right: on some samples and beside the student at its start before the
+            build, and on all cached rows after it.
     """
     if network == "teacher" and (finished := _finished(config)) is not None:
         if on_progress is not None:
             on_progress(finished[1])
+        note_cached_teacher(finished[0], materials.load_data(config, "train"), on_note)
         return finished[0]
     plan = plan_cache(config, network)
+    if network == "teacher":
+        note_teacher_sample(config, plan, on_note)
     build_cache(
         plan.directory,
         plan.rows,
@@ -113,7 +140,53 @@ def build(
         model_source=plan.source,
         on_progress=on_progress,
     )
+    if network == "teacher":
+        note_cached_teacher(plan.directory, plan.dataset, on_note)
     return plan.directory
+
+
+@torch.no_grad()
+def note_teacher_sample(config: RunConfig, plan: CachePlan, on_note: OnNote) -> None:
+    """Say how often the teacher is right on some training samples, and how often the student at its start is.
+
+    The samples are the first of the order of seed 0, the same every time, in their first view.
+    """
+    dataset = plan.dataset
+    positions, _ = SampleOrder(0, len(dataset)).positions(0, min(SAMPLE, len(dataset)))
+    positions, views = np.sort(positions), np.zeros(len(positions), np.int64)
+    labels, counts = torch.from_numpy(dataset.labels[positions]), AnswerCounts(dataset.num_classes)
+    teacher = plan.forward(plan.preparation.inputs(dataset, positions, views))["logits"].cpu()
+    try:
+        student = _student_logits(config, dataset, positions, views)
+    except InputError as error:  # a cache can be built before there is a student
+        on_note(f"The student is not compared: {error}")
+        student = None
+    counts.add(teacher, labels, student)
+    for sentence in competence_sentences(counts.finish(), "training samples"):
+        on_note(sentence)
+
+
+def _student_logits(config: RunConfig, dataset: Dataset, positions: Any, views: Any) -> Tensor | None:
+    """What the student says at its start; None where a probe would have to be fitted first."""
+    student = config.student
+    if student.head == "probe" and not (student.probe_file and Path(expand_data(student.probe_file)).exists()):
+        return None
+    model = materials.freeze(materials.build_student(config, dataset))
+    logits: Tensor = model(materials.student_preparation(config, dataset).inputs(dataset, positions, views))
+    return logits
+
+
+def note_cached_teacher(directory: Path, dataset: Dataset, on_note: OnNote) -> None:
+    """Say how often a teacher is right in all rows of its cache."""
+    cache = open_cache(directory, check=False)
+    places = {int(sample): label for sample, label in zip(dataset.ids, dataset.labels, strict=True)}
+    labels = torch.tensor([places[int(sample)] for sample in cache.sample_ids])
+    counts, start = AnswerCounts(dataset.num_classes), 0
+    for block in cache.array(cache.sample_ids, cache.view_ids).blocks(MEASURED_ROWS):
+        counts.add(block, labels[start : start + len(block)])
+        start += len(block)
+    for sentence in competence_sentences(counts.finish(), "cached rows"):
+        on_note(sentence)
 
 
 def _finished(config: RunConfig) -> tuple[Path, BuildProgress] | None:

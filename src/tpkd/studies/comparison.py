@@ -11,6 +11,7 @@ from tpkd.arrays import open_array
 from tpkd.cache.lock import locked
 from tpkd.files import InputError, publish, read_text, reading, sha256
 from tpkd.records.comparison import ComparisonRecord
+from tpkd.studies.caching import OnNote
 from tpkd.studies.comparison_cells import checksum_path, collect
 from tpkd.studies.diagnose import diagnose_files
 from tpkd.studies.diagnose_inputs import open_inputs
@@ -36,6 +37,8 @@ class Watcher:
     on_plan: Callable[[int, int], None] = lambda finished, waiting: None
     """How many cells are finished already, and how many are to run."""
     on_cell: OnEvent = lambda event: None
+    on_note: OnNote = lambda sentence: None
+    """A sentence about what all cells share, such as how often the teacher is right."""
 
 
 def compare(
@@ -60,7 +63,7 @@ def compare(
     for config in grid.by_objective().values():
         check_names(config)
     with locked(grid.directory):
-        shared = prepare(grid, watcher.on_stage)
+        shared = prepare(grid, watcher.on_stage, watcher.on_note)
         changed = changed_cells(grid, shared.fingerprints, shared.data)
         if changed and not restart_changed:
             more = f" (and {len(changed) - 1} more)" if len(changed) > 1 else ""

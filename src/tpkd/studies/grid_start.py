@@ -12,12 +12,15 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from tpkd.cache import BuildProgress
-from tpkd.config import RunConfig, keyed
+from tpkd.config import RunConfig, expand_data, keyed
 from tpkd.data import ClassMap, Dataset
 from tpkd.files import InputError, publish
 from tpkd.models import Classifier, weights_fingerprint
 from tpkd.records.comparison import DataFacts, NetworkState
+from tpkd.report.competence import competence_sentences
 from tpkd.studies import caching
+from tpkd.studies.caching import OnNote
+from tpkd.studies.competence import AnswerCounts
 from tpkd.studies.diagnose_inputs import TeacherFloor
 from tpkd.studies.grid import Grid
 from tpkd.training import evaluate, materials, read_result
@@ -43,11 +46,12 @@ class Shared:
     """Field of a run's result -> what it is for every cell of this grid."""
 
 
-def prepare(grid: Grid, on_stage: OnStage) -> Shared:
+def prepare(grid: Grid, on_stage: OnStage, on_note: OnNote = lambda sentence: None) -> Shared:
     """Build what is shared, once and before the first cell; what is wrong with it is said before anything is trained.
 
     Caches that the configuration names are built or finished. The test logits of the teacher and the labels are kept
-    beside the cells, as `tpkd diagnose` takes them.
+    beside the cells, as `tpkd diagnose` takes them. `on_note` is told how often the teacher is right, on what it is
+    cached for and on the test samples.
 
     Raises:
         InputError: names the key or file.
@@ -57,9 +61,11 @@ def prepare(grid: Grid, on_stage: OnStage) -> Shared:
     accelerator = start_accelerator(config)
     device = accelerator.device
     student = materials.build_student(config, dataset, directory=grid.directory, device=device)
-    _build_caches(grid, on_stage)
+    _build_caches(grid, on_stage, on_note)
     preparation = materials.student_preparation(config, dataset)
     frozen = open_teacher(config, dataset, preparation, device)
+    if config.teacher is not None and config.teacher.cache is not None and config.teacher.model is None:
+        caching.note_cached_teacher(Path(expand_data(config.teacher.cache)), dataset, on_note)
     waiting = {cell.objective: cell for cell in grid.cells if cell.asked and read_result(cell.directory) is None}
     for cell in waiting.values():
         build_objective(cell.config, student, frozen)
@@ -68,7 +74,12 @@ def prepare(grid: Grid, on_stage: OnStage) -> Shared:
     start = NetworkState(config.student.model, weights_fingerprint(student), state.accuracy, state.label_loss)
     teacher = None
     if config.teacher is not None and frozen is not None:
-        teacher = _teacher_state(config, frozen.fingerprint, test, accelerator, grid.directory / TEACHER_NAME)
+        teacher, logits = _teacher_state(config, frozen.fingerprint, test, accelerator, grid.directory / TEACHER_NAME)
+        if logits is not None:
+            counts = AnswerCounts(test.num_classes)
+            counts.add(logits, state.labels, state.logits)
+            for sentence in competence_sentences(counts.finish(), "test samples"):
+                on_note(sentence)
     return Shared(
         DataFacts(test.name, test.num_classes, len(dataset), len(test), dataset.fingerprint, dataset.class_names),
         start,
@@ -77,7 +88,7 @@ def prepare(grid: Grid, on_stage: OnStage) -> Shared:
     )
 
 
-def _build_caches(grid: Grid, on_stage: OnStage) -> None:
+def _build_caches(grid: Grid, on_stage: OnStage, on_note: OnNote) -> None:
     config = grid.base
     networks = []
     if config.teacher is not None and config.teacher.cache is not None and config.teacher.model is not None:
@@ -85,18 +96,21 @@ def _build_caches(grid: Grid, on_stage: OnStage) -> None:
     if config.initial.cache is not None:
         networks.append("initial")
     for network in networks:
-        caching.build(config, network, on_progress=partial(_tell, on_stage, f"{network} cache"))
+        caching.build(config, network, on_progress=partial(_tell, on_stage, f"{network} cache"), on_note=on_note)
 
 
 def _tell(on_stage: OnStage, name: str, progress: BuildProgress) -> None:
     on_stage(name, progress.rows_done, progress.rows_total)
 
 
-def _teacher_state(config: RunConfig, fingerprint: str, test: Dataset, accelerator: Any, path: Path) -> NetworkState:
+def _teacher_state(
+    config: RunConfig, fingerprint: str, test: Dataset, accelerator: Any, path: Path
+) -> tuple[NetworkState, torch.Tensor | None]:
+    """How the teacher does on the test split, and its logits where there are any."""
     assert config.teacher is not None
     if config.teacher.model is None:
         if config.teacher.test_logits is None:
-            return NetworkState("from its cache", fingerprint, None, None)
+            return NetworkState("from its cache", fingerprint, None, None), None
         logits, labels = materials.given_test_logits(config, test), torch.from_numpy(test.labels)
         with keyed("teacher.test_logits"):  # every student would be compared with it after its training
             floor = TeacherFloor()
@@ -104,11 +118,11 @@ def _teacher_state(config: RunConfig, fingerprint: str, test: Dataset, accelerat
             floor.check(config.teacher.test_logits)
         _publish(path, logits.numpy())
         accuracy = (logits.argmax(-1) == labels).double().mean().item()
-        return NetworkState("from its cache", fingerprint, accuracy, cross_entropy(logits, labels).item())
+        return NetworkState("from its cache", fingerprint, accuracy, cross_entropy(logits, labels).item()), logits
     teacher = _Mapped(materials.build_teacher(config, test), materials.class_map(config, test))
     found = _evaluate(config, teacher, test, materials.teacher_preparation(config, test), accelerator)
     _publish(path, found.logits.numpy())
-    return NetworkState(config.teacher.model, fingerprint, found.accuracy, found.label_loss)
+    return NetworkState(config.teacher.model, fingerprint, found.accuracy, found.label_loss), found.logits
 
 
 class _Mapped(nn.Module):
