@@ -87,8 +87,8 @@ def plan_cache(config: RunConfig, network: str = "teacher", *, directory: str | 
     if directory is None and place is None:
         raise ConfigError(f"{network}.cache: missing, and the cache needs a directory")
     forward = _forward(model, layers, mapping.apply if mapping else lambda logits: logits)
-    rows, place = materials.cache_rows(dataset, preparation), Path(directory or expand_data(str(place)))
-    return CachePlan(place, rows, recipe, forward, dataset, preparation, source)
+    rows, target = materials.cache_rows(dataset, preparation), Path(directory or expand_data(str(place)))
+    return CachePlan(target, rows, recipe, forward, dataset, preparation, source)
 
 
 def _forward(
