@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from cli.training_runs import run
-from tpkd.config import SEEDS
+from tpkd.config import SEEDS, config_yaml, load_config
 from tpkd.training import take_step
 from training.tiny import plain_config, with_cache
 
@@ -105,6 +105,35 @@ def test_ctrl_c_is_one_line_with_the_command_that_goes_on(tpkd, config, monkeypa
     assert err.splitlines()[-1] == f"tpkd: interrupted; {outlook}: {command}"
     assert "Traceback" not in err
     assert tpkd("train", config, "student.options={hidden: [16]}")[0] == 0
+
+
+@pytest.mark.xfail(strict=True, reason="SIGTERM is not handled", raises=AssertionError)
+def test_sigterm_is_one_line_with_the_command_that_goes_on(tpkd, config, tmp_path, monkeypatch):
+    def terminated(run, number, samples, **options):
+        if number == 6:
+            assert signal.getsignal(signal.SIGTERM) != signal.SIG_DFL
+            signal.raise_signal(signal.SIGTERM)
+        return take_step(run, number, samples, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tpkd.training.loop.take_step", terminated)
+        code, out, err = tpkd("train", config)
+    assert (code, out) == (143, "")
+    assert err.splitlines()[-1] == f"tpkd: terminated; the same command continues from step 6: tpkd train {config}"
+    assert "Traceback" not in err
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert tpkd("train", config, "--resume")[0] == 0
+
+
+@pytest.mark.xfail(strict=True, reason="run.log is written without looking", raises=OSError)
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_a_full_disk_under_the_log_is_one_line_and_exit_2(tpkd, config, tmp_path):
+    (tmp_path / "tpkd-42").mkdir()
+    (tmp_path / "tpkd-42" / "run.log").symlink_to("/dev/full")
+    (tmp_path / "tpkd-42" / "config.yaml").write_text(config_yaml(load_config(config)))
+    code, out, err = tpkd("train", config)
+    assert (code, out) == (2, "")
+    assert err == f"tpkd: {tmp_path / 'tpkd-42' / 'run.log'}: cannot be written: No space left on device\n"
 
 
 def test_ctrl_c_under_a_launcher_is_said_once(tpkd, config, monkeypatch):

@@ -6,8 +6,10 @@ import pytest
 from safetensors.torch import load_file
 
 from faults.train_ranks import all_steps
-from tpkd.files import InputError
+from faults.train_ranks_change import change_config, stop, stopped
+from tpkd.studies.states import open_bench
 from tpkd.training import read_result, train
+from tpkd.training.randomness import random_state
 from training.equality import assert_same_run, metrics_of
 from training.steps import assert_close
 from training.tiny import make_config, with_cache
@@ -58,8 +60,42 @@ def test_two_processes_continue_bit_for_bit(together):
     assert_same_run(together / "unbroken", together / "stopped")
 
 
-def test_another_number_of_processes_is_refused(together):
-    (together / "unbroken" / "result.json").unlink()
-    student = {"model": "builtin:mlp", "options": {"input_size": 64, "hidden": [16], "dropout": 0.2}}
-    with pytest.raises(InputError, match="processes: expected 1, found 2"):
-        train(make_config(together, objective="dto-kd", student=student), together / "unbroken")
+CHANGES = pytest.mark.xfail(strict=True, reason="ranks do not stop together, and the number of processes is bound")
+
+
+@pytest.fixture(scope="module")
+def changed(tmp_path_factory):
+    """A directory in which two processes stopped runs, and continued one that a single process had begun."""
+    directory = tmp_path_factory.mktemp("changed")
+    with_cache(directory)
+    stopped(change_config(directory), directory / "grown", stop)
+    run_two(Path(__file__).with_name("train_ranks_change.py"), directory)
+    return directory
+
+
+@CHANGES
+def test_a_signal_to_one_process_saves_and_stops_them_all(changed):
+    log = (changed / "terminated" / "run.log").read_text()
+    assert "stopped: SIGTERM, with a checkpoint of step 7" in log
+    assert "continued from step 7" in log
+    assert_same_run(changed / "unbroken", changed / "terminated")
+
+
+@CHANGES
+@pytest.mark.parametrize(("name", "before", "now"), [("grown", 1, 2), ("shrunk", 2, 1)])
+def test_a_checkpoint_continues_on_another_number_of_processes(changed, name, before, now):
+    """On the same samples in the same batches; dropout is drawn by other generators, so that it is another run."""
+    result = train(change_config(changed), changed / name)
+    assert (result.processes, result.steps, result.samples) == (now, 15, 450)
+    told = f"continued from step 4; the last bits may differ from here on: processes {before} -> {now}"
+    assert told in (changed / name / "run.log").read_text()
+    assert result.accuracy == pytest.approx(read_result(changed / "unbroken").accuracy, abs=0.1)
+
+
+@CHANGES
+def test_a_run_of_two_processes_can_be_studied(changed):
+    """Put back with the generators of its first process."""
+    bench = open_bench(change_config(changed), changed / "unbroken")
+    snapshot = bench.snapshot(1)
+    assert snapshot.checkpoint.values["processes"] == 2
+    assert random_state()["torch"].equal(snapshot.checkpoint.groups["random"]["0.torch"])

@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from studies.mechanism_run import train_runs
-from tpkd.config import resolve_config
+from tpkd.config import ConfigError, resolve_config
 from tpkd.files import InputError
 from tpkd.studies.blocking import study_blocking
 from tpkd.studies.certificates import study_certificates
 from tpkd.studies.checks import Checks, Statement
 from tpkd.studies.continuation import study_continuation
+from tpkd.studies.exact_head import study_exact_head
 from tpkd.studies.states import open_bench
 from tpkd.training import train
 from tpkd.training.loop import snapshot_states
@@ -168,3 +169,10 @@ def test_checks_count_what_breaks_a_statement():
     found = {check.name: (check.cases, check.violations, check.theorem) for check in checks.records()}
     assert found == {"a": (5, 2, True), "b": (3, 2, False), "c": (0, 0, True)}
     assert checks.records()[2].worst is None
+
+
+@pytest.mark.xfail(strict=True, reason="max() of nothing", raises=ValueError)
+def test_a_run_without_snapshots_is_refused_by_every_study(ce_run):
+    for study in (study_continuation, study_exact_head, study_certificates):
+        with pytest.raises(ConfigError, match="snapshots: missing"):
+            study(ce_run.changed(snapshots="[]"))

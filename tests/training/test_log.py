@@ -1,6 +1,7 @@
 import errno
 import json
 import os
+import socket
 
 import pytest
 
@@ -121,3 +122,38 @@ def test_an_interrupt_does_not_wait_for_tensorboard(tmp_path, monkeypatch, error
     with pytest.raises(error), log:
         raise error
     assert bool(calls) == closed
+
+
+today = pytest.mark.xfail(strict=True, reason="a full disk under run.log is a traceback")
+
+
+@today
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_a_full_disk_under_the_notes_is_said_with_the_path(tmp_path):
+    (tmp_path / "run.log").symlink_to("/dev/full")
+    with (
+        pytest.raises(InputError, match=r"run\.log: cannot be written: No space left on device"),
+        open_log(tmp_path) as log,
+    ):
+        log.note("started")
+
+
+@today
+def test_what_went_wrong_first_is_what_is_said(tmp_path):
+    """Neither a note that fails as well nor a file that cannot be closed hides it."""
+    log = open_log(tmp_path)
+    with open("/dev/full", "wb") as full, pytest.raises(InputError, match=r"metrics\.jsonl: cannot be written"), log:
+        os.dup2(full.fileno(), log._file.fileno())
+        (tmp_path / "run.log").unlink(missing_ok=True)
+        (tmp_path / "run.log").symlink_to("/dev/full")
+        log.write("train", 1, {"loss": 1.0})
+
+
+@pytest.mark.xfail(strict=True, reason="the name of the file holds that of the machine")
+def test_event_files_are_numbered_and_name_no_machine(tmp_path):
+    for step in (0, 3):
+        with open_log(tmp_path, step=step, tensorboard=True) as log:
+            log.write("train", step + 1, {"loss": 1.0})
+    found = sorted((tmp_path / "tensorboard").iterdir())
+    assert [path.name for path in found] == ["events.out.tfevents.000001", "events.out.tfevents.000002"]
+    assert not any(socket.gethostname().encode() in path.read_bytes() for path in found)

@@ -469,3 +469,80 @@ def test_a_probe_is_fitted_once_and_found_again(shared, tmp_path):
     random_start = train(make_config(shared, student=student | {"head": "random"}, objective="ce"), tmp_path / "random")
     assert random_start.epochs == 3
     assert first < metrics_of(tmp_path / "random")[0]["loss"]
+
+
+MOVED = pytest.mark.xfail(strict=True, reason="a run whose directory was moved ends well in a new one")
+
+
+@MOVED
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize("step", [6, STEPS])
+def test_a_run_whose_directory_is_moved_ends_and_makes_no_other(shared, tmp_path, step, replaced):
+    """In the middle, and when there is only the result left to write."""
+
+    def move(report):
+        if report.step == step:
+            (tmp_path / "run").rename(tmp_path / "elsewhere")
+            if replaced:
+                (tmp_path / "run").mkdir()
+
+    with pytest.raises(InputError, match=r"run: moved, removed or replaced .*; put it back and the same command"):
+        train(make_config(shared), tmp_path / "run", on_step=move)
+    assert (tmp_path / "run").exists() == replaced
+    assert not replaced or not list((tmp_path / "run").iterdir())
+    assert "stopped: " in (tmp_path / "elsewhere" / "run.log").read_text().splitlines()[-1]
+    if replaced:
+        (tmp_path / "run").rmdir()
+    (tmp_path / "elsewhere").rename(tmp_path / "run")
+    train(make_config(shared), tmp_path / "run")
+    train(make_config(shared), tmp_path / "whole")
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+@pytest.mark.xfail(strict=True, reason="a result of nan is written as if it were one")
+def test_a_student_that_answers_with_nan_has_no_result(shared, tmp_path, monkeypatch):
+    from tpkd.training import NonFiniteError, evaluation
+
+    real = evaluation.load_batches
+
+    def with_a_hole(*arguments, **options):
+        for number, batch in enumerate(real(*arguments, **options)):
+            if number == 0:
+                batch.inputs[3] = torch.nan
+            yield batch
+
+    monkeypatch.setattr(evaluation, "load_batches", with_a_hole)
+    with pytest.raises(NonFiniteError, match=r"evaluation after step 15: logits are not finite for samples \d+$"):
+        train(make_config(shared), tmp_path / "run")
+    assert read_result(tmp_path / "run") is None
+
+
+@pytest.mark.xfail(strict=True, reason="a run that never takes a step ends well")
+def test_steps_that_are_all_left_out_end_the_run(shared, tmp_path, monkeypatch):
+    """Mixed precision leaves out a step that overflows and scales down; without end, nothing is learned."""
+    from dataclasses import replace
+
+    from tpkd.training import NonFiniteError, loop, take_step
+
+    monkeypatch.setattr(loop, "MAX_SKIPPED", 8, raising=False)
+    monkeypatch.setattr(
+        loop, "take_step", lambda *given, **options: replace(take_step(*given, **options), skipped=True)
+    )
+    with pytest.raises(NonFiniteError, match="step 9: gradients have overflowed 9 times in a row"):
+        train(make_config(shared), tmp_path / "run")
+
+
+@pytest.mark.xfail(strict=True, reason="a file of the run that cannot be removed is a traceback")
+def test_what_cannot_be_swept_away_is_named(shared, tmp_path, monkeypatch):
+    import shutil
+
+    with pytest.raises(InterruptedRunError):
+        train(make_config(shared), tmp_path / "run", on_step=interrupt_at(6))
+    (tmp_path / "run" / "checkpoints" / ".step-000008.partial").mkdir()
+
+    def refused(path, **options):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(shutil, "rmtree", refused)
+    with pytest.raises(InputError, match=r"checkpoints/\.step-000008\.partial: cannot be removed: Permission denied"):
+        train(make_config(shared), tmp_path / "run")
