@@ -171,8 +171,15 @@ def test_checks_count_what_breaks_a_statement():
     assert checks.records()[2].worst is None
 
 
-@pytest.mark.xfail(strict=True, reason="max() of nothing", raises=ValueError)
 def test_a_run_without_snapshots_is_refused_by_every_study(ce_run):
     for study in (study_continuation, study_exact_head, study_certificates):
         with pytest.raises(ConfigError, match="snapshots: missing"):
             study(ce_run.changed(snapshots="[]"))
+
+
+def test_a_run_of_a_seed_that_keeps_no_snapshots_is_refused_with_those_that_do(ce_run):
+    config = ce_run.changed(snapshot_seeds="[7, 8]")
+    assert config.snapshots == ()
+    with pytest.raises(ConfigError, match="snapshot_seeds: expected the seed of the run, 42, found 7, 8"):
+        study_blocking(config)
+    assert ce_run.changed(snapshot_seeds="[7, 42]").snapshots == (2, 6, 10)

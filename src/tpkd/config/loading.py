@@ -103,7 +103,8 @@ def resolve_config(
 ) -> RunConfig:
     """A configuration from plain data; `source` is how errors call it.
 
-    An override of `epochs` that ends the run early leaves out the snapshots it does not reach.
+    An override of `epochs` that ends the run early leaves out the snapshots it does not reach; a run whose seed is not
+    among `snapshot_seeds` has none.
     """
     pairs = [_split_override(override) for override in overrides]
     plain = copy.deepcopy(data)
@@ -112,14 +113,19 @@ def resolve_config(
     config = _validate(plain, source)
     chosen = config.methods.get(config.objective.name)
     if not chosen or not methods:
-        return config
+        return _without_other_seeds(config)
     # Only now is the objective known. The overrides come once more, because they have the last word; a bare name has
     # been heard already, and would wipe out the settings.
     again = [(key, value) for key, value in pairs if key != "objective" or isinstance(value, dict)]
     _set_all(plain, list(chosen.items()))
     _set_all(plain, again)
     _leave_out_late_snapshots(plain, pairs)
-    return _validate(plain, f"{source}: methods.{config.objective.name}")
+    return _without_other_seeds(_validate(plain, f"{source}: methods.{config.objective.name}"))
+
+
+def _without_other_seeds(config: RunConfig) -> RunConfig:
+    kept = not config.snapshot_seeds or config.seed in config.snapshot_seeds
+    return config if kept else config.model_copy(update={"snapshots": ()})
 
 
 def method_settings(config: RunConfig, objective: str) -> dict[str, Any]:

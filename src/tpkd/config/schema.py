@@ -204,6 +204,8 @@ class RunConfig(_Section):
     """Processes that prepare inputs; changes nothing that is computed."""
     snapshots: Epochs = ()
     """Epochs after which the student is kept."""
+    snapshot_seeds: tuple[Seed, ...] = ()
+    """Seeds whose runs keep snapshots; left out, all. A grid needs only those that a study looks at."""
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoints: CheckpointConfig = CheckpointConfig()
     log_every: PositiveInt = 10

@@ -7,7 +7,7 @@ from tpkd.report.bundle import ReportRecords
 from tpkd.report.methods import title
 from tpkd.report.tables import Column, Content, Look, Row, Table
 
-_HIDDEN = ("log_every", "monitor_every", "snapshots", "initial.", "device")
+_HIDDEN = ("log_every", "monitor_every", "snapshots", "snapshot_seeds", "initial.", "device")
 """What changes no number of a table."""
 
 

@@ -15,7 +15,7 @@ from tpkd.models import weights_fingerprint
 from tpkd.records import ContinuationCurve, ContinuationPoint, ContinuationRecord, Scaling
 from tpkd.studies.checks import scaling
 from tpkd.studies.coefficient import study_beta
-from tpkd.studies.states import Bench, OnProgress, Snapshot, choose_epochs, open_bench
+from tpkd.studies.states import Bench, OnProgress, Snapshot, choose_epochs, ends, open_bench
 from tpkd.theory import diagnose
 from tpkd.training.step import take_step
 
@@ -56,7 +56,7 @@ def study_continuation(
     """
     settings = config.study.continuation
     chosen = () if settings.state is None else (settings.state,)
-    (epoch,) = choose_epochs(config, "continuation.state", chosen, (max(config.snapshots),))
+    (epoch,) = choose_epochs(config, "continuation.state", chosen, ends(config.snapshots)[-1:])
     beta = study_beta(config, OBJECTIVES)
     bench = open_bench(config, directory)
     update, observed, scaled = _divide(bench)

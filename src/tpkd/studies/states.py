@@ -140,8 +140,7 @@ def open_bench(config: RunConfig, directory: str | Path | None = None) -> Bench:
     """
     check_names(config)
     directory = Path(directory or config.directory)
-    if not config.snapshots:
-        raise ConfigError("snapshots: missing, and a study looks at them")
+    _check_snapshots(config)
     if not (directory / CONFIG_NAME).exists():
         raise InputError(f"{directory}: expected a run of {config.objective.name!r} with snapshots, found none")
     check_bound(directory, config)
@@ -156,6 +155,14 @@ def open_bench(config: RunConfig, directory: str | Path | None = None) -> Bench:
     return Bench(run, directory, run.teacher)
 
 
+def _check_snapshots(config: RunConfig) -> None:
+    if config.snapshot_seeds and config.seed not in config.snapshot_seeds:
+        kept = ", ".join(map(str, config.snapshot_seeds))
+        raise ConfigError(f"snapshot_seeds: expected the seed of the run, {config.seed}, found {kept}")
+    if not config.snapshots:
+        raise ConfigError("snapshots: missing, and a study looks at them")
+
+
 def choose_epochs(config: RunConfig, key: str, chosen: Sequence[int], default: Sequence[int]) -> tuple[int, ...]:
     """The epochs a study looks at, each of which must have been kept.
 
@@ -166,6 +173,7 @@ def choose_epochs(config: RunConfig, key: str, chosen: Sequence[int], default: S
         >>> choose_epochs(resolve_config(run), "exact_head.states", (), (20, 60))
         (20, 60)
     """
+    _check_snapshots(config)
     epochs = tuple(chosen or default)
     with keyed(f"study.{key}"):
         for epoch in epochs:
@@ -179,7 +187,8 @@ def ends(epochs: Sequence[int]) -> tuple[int, ...]:
     """The earliest and the latest, one where they are the same.
 
     Example:
-        >>> ends([20, 60, 40]), ends([5])
-        ((20, 60), (5,))
+        >>> ends([20, 60, 40]), ends([5]), ends([])
+        ((20, 60), (5,), ())
     """
-    return tuple(sorted({min(epochs), max(epochs)}))
+    ordered = sorted(epochs)
+    return tuple(dict.fromkeys(ordered[:1] + ordered[-1:]))
