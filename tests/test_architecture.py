@@ -12,12 +12,13 @@ import tpkd
 
 SOURCE = Path(tpkd.__file__).parent
 
-BASE = {"records", "files", "arrays", "class_names"}
+BASE = {"records", "files", "arrays", "class_names", "termination"}
 BELOW_TRAINING = BASE | {"geometry", "theory", "objectives", "config", "data", "models", "cache"}
 ALLOWED = {
     "records": set(),
     "files": set(),
     "arrays": {"files", "class_names"},
+    "termination": set(),
     "class_names": {"files"},
     "geometry": BASE,
     "theory": BASE | {"geometry"},

@@ -89,7 +89,6 @@ def test_ctrl_c_is_one_line_with_the_command_that_goes_on(tmp_path, capsys, monk
     assert run(capsys, monkeypatch, *command)[0] == 0
 
 
-@pytest.mark.xfail(strict=True, reason="the processes of a grid are killed with their work")
 def test_a_grid_that_is_terminated_lets_its_cells_save(tmp_path):
     """The signal goes to the whole process group, as a scheduler sends it."""
     long = arguments(tmp_path, "epochs=2000", "checkpoints.every=100000")

@@ -107,7 +107,6 @@ def test_ctrl_c_is_one_line_with_the_command_that_goes_on(tpkd, config, monkeypa
     assert tpkd("train", config, "student.options={hidden: [16]}")[0] == 0
 
 
-@pytest.mark.xfail(strict=True, reason="SIGTERM is not handled", raises=AssertionError)
 def test_sigterm_is_one_line_with_the_command_that_goes_on(tpkd, config, tmp_path, monkeypatch):
     def terminated(run, number, samples, **options):
         if number == 6:
@@ -125,7 +124,6 @@ def test_sigterm_is_one_line_with_the_command_that_goes_on(tpkd, config, tmp_pat
     assert tpkd("train", config, "--resume")[0] == 0
 
 
-@pytest.mark.xfail(strict=True, reason="run.log is written without looking", raises=OSError)
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
 def test_a_full_disk_under_the_log_is_one_line_and_exit_2(tpkd, config, tmp_path):
     (tmp_path / "tpkd-42").mkdir()

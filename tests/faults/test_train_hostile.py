@@ -12,6 +12,7 @@ import pytest
 from tpkd.config import load_config
 from tpkd.files import InputError
 from tpkd.training import train
+from training.tampering import change_state
 from training.tiny import make_config, plain_config, with_cache
 
 
@@ -72,9 +73,8 @@ def plant(place, name, data):
     """Put a file into the checkpoint together with its right size and hash: only its content can give it away."""
     directory = place / "run" / "checkpoints" / "step-000004"
     (directory / name).write_bytes(data)
-    state = json.loads((directory / "state.json").read_text())
-    state["files"][name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    (directory / "state.json").write_text(json.dumps(state))
+    entry = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    change_state(directory, lambda state: state["files"].update({name: entry}))
 
 
 def files_outside(place):
@@ -114,10 +114,8 @@ def test_a_checkpoint_that_is_something_else(template, place, record_property, n
 
 @pytest.mark.parametrize("name", ["../../../outside.safetensors", "/tmp/outside.safetensors", "..", "model.pickle"])
 def test_a_checkpoint_that_points_elsewhere(template, place, record_property, name):
-    path = place / "run" / "checkpoints" / "step-000004" / "state.json"
-    state = json.loads(path.read_text())
-    state["files"][name] = state["files"]["model.safetensors"]
-    path.write_text(json.dumps(state))
+    directory = place / "run" / "checkpoints" / "step-000004"
+    change_state(directory, lambda state: state["files"].update({name: state["files"]["model.safetensors"]}))
     with pytest.raises(InputError, match=r"state\.json: files: expected NAME\.safetensors"):
         train(make_config(template), place / "run")
     record_property("fault: hostile files", 1)

@@ -60,9 +60,6 @@ def test_two_processes_continue_bit_for_bit(together):
     assert_same_run(together / "unbroken", together / "stopped")
 
 
-CHANGES = pytest.mark.xfail(strict=True, reason="ranks do not stop together, and the number of processes is bound")
-
-
 @pytest.fixture(scope="module")
 def changed(tmp_path_factory):
     """A directory in which two processes stopped runs, and continued one that a single process had begun."""
@@ -73,7 +70,6 @@ def changed(tmp_path_factory):
     return directory
 
 
-@CHANGES
 def test_a_signal_to_one_process_saves_and_stops_them_all(changed):
     log = (changed / "terminated" / "run.log").read_text()
     assert "stopped: SIGTERM, with a checkpoint of step 7" in log
@@ -81,7 +77,6 @@ def test_a_signal_to_one_process_saves_and_stops_them_all(changed):
     assert_same_run(changed / "unbroken", changed / "terminated")
 
 
-@CHANGES
 @pytest.mark.parametrize(("name", "before", "now"), [("grown", 1, 2), ("shrunk", 2, 1)])
 def test_a_checkpoint_continues_on_another_number_of_processes(changed, name, before, now):
     """On the same samples in the same batches; dropout is drawn by other generators, so that it is another run."""
@@ -92,7 +87,6 @@ def test_a_checkpoint_continues_on_another_number_of_processes(changed, name, be
     assert result.accuracy == pytest.approx(read_result(changed / "unbroken").accuracy, abs=0.1)
 
 
-@CHANGES
 def test_a_run_of_two_processes_can_be_studied(changed):
     """Put back with the generators of its first process."""
     bench = open_bench(change_config(changed), changed / "unbroken")

@@ -9,8 +9,6 @@ from tpkd.training import Checkpoints, loop, take_step, train
 from training.equality import assert_same_run
 from training.tiny import make_config, with_cache
 
-today = pytest.mark.xfail(strict=True, reason="SIGTERM ends a run at once", raises=(AssertionError, ImportError))
-
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
@@ -47,7 +45,6 @@ def in_child(work):
         os._exit(code)
 
 
-@today
 @pytest.mark.parametrize("step", [2, 8, 15])
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_run_saves_before_it_ends_and_continues_bit_for_bit(shared, tmp_path, monkeypatch, step, workers):
@@ -69,7 +66,6 @@ def test_a_second_signal_ends_the_run_at_once(shared, tmp_path, monkeypatch):
     assert Checkpoints(tmp_path / "run" / "checkpoints", keep=2).load().step == 4
 
 
-@today
 def test_signals_to_the_whole_process_group_spare_the_loaders(shared, tmp_path, monkeypatch):
     """As a scheduler sends it: the processes that prepare batches must not take the run along."""
 

@@ -6,7 +6,7 @@ import torch
 
 from tpkd.training import Checkpoints, read_result
 
-CLOCK = ("seconds", "metrics_bytes")
+CLOCK = ("seconds", "metrics_bytes", "metrics_sha256")
 
 
 def metrics_of(directory):

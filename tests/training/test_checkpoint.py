@@ -1,4 +1,4 @@
-import json
+import hashlib
 import os
 
 import pytest
@@ -6,6 +6,7 @@ import torch
 
 from tpkd.files import InputError
 from tpkd.training.checkpoint import Checkpoints
+from training.tampering import change_state, write_state
 
 
 @pytest.fixture
@@ -95,11 +96,17 @@ def test_damage_is_refused_by_the_name_of_the_file(checkpoints, damage, name):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{}", '{"schema": 1, "step": 2, "files": {}, "values": {}}', '{"schema": 1, "step": 1}', "\x00\x01"],
+    ["", "[]", "{}", '{"schema": 2, "step": 2, "files": {}, "values": {}}', '{"schema": 2, "step": 1}', "\x00\x01"],
 )
-def test_a_state_that_is_not_ours_is_refused(checkpoints, text):
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_state_that_is_not_ours_is_refused(checkpoints, text, sealed):
+    """With the digest of the true state, and with its own."""
     checkpoints.save(1, groups(1), {})
-    (checkpoints.directory / "step-000001" / "state.json").write_text(text)
+    directory = checkpoints.directory / "step-000001"
+    if sealed:
+        write_state(directory, text.encode())
+    else:
+        (directory / "state.json").write_text(text)
     with pytest.raises(InputError, match=r"step-000001/state\.json"):
         checkpoints.load()
 
@@ -107,9 +114,38 @@ def test_a_state_that_is_not_ours_is_refused(checkpoints, text):
 @pytest.mark.parametrize("name", ["../outside.safetensors", "/etc/passwd", "model.pt", "sub/model.safetensors"])
 def test_a_file_name_that_leads_elsewhere_is_refused(checkpoints, name):
     checkpoints.save(1, groups(1), {})
-    path = checkpoints.directory / "step-000001" / "state.json"
-    state = json.loads(path.read_text())
-    state["files"] = {name: {"bytes": 1, "sha256": "0"}}
-    path.write_text(json.dumps(state))
+    entry = {"bytes": 1, "sha256": "0"}
+    change_state(checkpoints.directory / "step-000001", lambda state: state | {"files": {name: entry}})
     with pytest.raises(InputError, match=r"expected NAME\.safetensors"):
+        checkpoints.load()
+
+
+def test_the_digest_is_one_that_other_tools_can_check(checkpoints):
+    checkpoints.save(1, groups(1), {})
+    directory = checkpoints.directory / "step-000001"
+    expected = hashlib.sha256((directory / "state.json").read_bytes()).hexdigest()
+    assert (directory / "state.sha256").read_text() == f"{expected}  state.json\n"
+
+
+def test_the_same_step_again_replaces_what_was_there(checkpoints):
+    for value in (1, 2):
+        checkpoints.save(1, groups(value), {})
+    assert checkpoints.load().groups["model"]["count"] == 2
+    assert [path.name for path in checkpoints.directory.iterdir()] == ["step-000001"]
+
+
+def test_a_run_that_was_moved_away_is_not_made_anew(checkpoints):
+    checkpoints.directory = checkpoints.directory / "gone" / "checkpoints"
+    with pytest.raises(InputError, match="step-000001: cannot be written: No such file or directory"):
+        checkpoints.save(1, groups(1), {})
+    assert not checkpoints.directory.parent.exists()
+
+
+@pytest.mark.parametrize("name", ["state.json", "state.sha256", "model.safetensors"])
+def test_a_fifo_in_the_place_of_a_file_is_refused(checkpoints, name):
+    checkpoints.save(1, groups(1), {})
+    path = checkpoints.directory / "step-000001" / name
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(InputError, match=rf"{name}: expected a regular file, found a FIFO"):
         checkpoints.load()

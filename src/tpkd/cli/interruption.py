@@ -9,23 +9,27 @@ from contextlib import contextmanager
 import typer
 from rich.console import Console
 
+from tpkd.termination import EXIT_CODE, TerminatedError, handled, raise_terminated
+
 INTERRUPTED = 130
 """The exit code of a shell for a command that was stopped from the keyboard."""
 
 
 @contextmanager
 def interruptible(outlook: Callable[[], str] = lambda: "the same command continues") -> Iterator[None]:
-    """Turn Ctrl-C into one line: what the same command will do, and that command.
+    """Turn Ctrl-C and SIGTERM into one line: what the same command will do, and that command.
 
     Args:
         outlook: asked when it happens.
     """
     try:
-        yield
-    except KeyboardInterrupt:
+        with handled(raise_terminated):
+            yield
+    except (KeyboardInterrupt, TerminatedError) as end:
+        word, code = ("terminated", EXIT_CODE) if isinstance(end, TerminatedError) else ("interrupted", INTERRUPTED)
         rank = os.environ.get("RANK")  # of the processes of a launcher the first one speaks, and knows not its command
         command = "" if rank is not None else f": {shlex.join(['tpkd', *sys.argv[1:]])}"
         if rank in (None, "0"):
-            line = f"tpkd: interrupted; {outlook()}{command}"
+            line = f"tpkd: {word}; {outlook()}{command}"
             Console(stderr=True).print(line, highlight=False, markup=False, soft_wrap=True)
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(code) from None

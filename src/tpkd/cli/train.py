@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tpkd.cli.interruption import interruptible
 from tpkd.files import InputError, extra
+from tpkd.termination import TerminatedError
 
 if TYPE_CHECKING:
     from tpkd.training.loop import OnStep, StepReport
@@ -41,6 +42,9 @@ def train(
             try:
                 result = run_training(loaded, resume=resume, on_step=on_step)
                 end_processes()
+            except TerminatedError:
+                end_processes()
+                raise
             except NonFiniteError as error:
                 Console(stderr=True).print(f"tpkd: {error}", highlight=False, markup=False, soft_wrap=True)
                 raise typer.Exit(1) from error

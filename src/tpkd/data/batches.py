@@ -1,6 +1,6 @@
 """Batches ready for a network, the same for any number of loader workers."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -16,6 +16,7 @@ from tpkd.data.dataset import Dataset, RawInputs
 from tpkd.data.order import SampleOrder, choose_views
 from tpkd.data.views import IDENTITY_VIEW, ViewRecipe
 from tpkd.files import InputError
+from tpkd.termination import heed_parent_alone
 
 ModelInputs: TypeAlias = Tensor | dict[str, Tensor]
 Tokenize: TypeAlias = Callable[[list[str]], dict[str, Tensor]]
@@ -179,7 +180,7 @@ def _sample_batch(
 
 def load_batches(
     batches: TrainingBatches | PlainBatches, *, start: int = 0, stop: int | None = None, workers: int = 0
-) -> Iterator[SampleBatch]:
+) -> Generator[SampleBatch, None, None]:
     """The batches from `start` to `stop` in order, made ahead by `workers` processes, or here when there are none.
 
     Batches are pure functions of their number: the count of workers changes nothing, a resumed run starts at its next
@@ -197,7 +198,14 @@ def load_batches(
     """
     numbers = range(start, len(batches) if stop is None else stop)
     # A loader draws a seed for its workers from the generator it is given, by default the global one.
-    loader = DataLoader(batches, batch_size=None, sampler=numbers, num_workers=workers, generator=torch.Generator())
+    loader = DataLoader(
+        batches,
+        batch_size=None,
+        sampler=numbers,
+        num_workers=workers,
+        generator=torch.Generator(),
+        worker_init_fn=heed_parent_alone,
+    )
     for batch in loader:
         if isinstance(batch, InputError):
             raise batch

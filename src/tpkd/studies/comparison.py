@@ -19,7 +19,7 @@ from tpkd.studies.grid import STUDENTS_NAME, Grid, GridCell, changed_cells, plan
 from tpkd.studies.grid_start import LABELS_NAME, TEACHER_NAME, OnStage, prepare
 from tpkd.studies.workers import JobEvent, OnProgress, run_jobs
 from tpkd.training import read_result, train
-from tpkd.training.directory import TEST_LOGITS_NAME, write_text
+from tpkd.training.directory import TEST_LOGITS_NAME, Hold, write_text
 from tpkd.training.run import check_names
 
 RECORD_NAME = "comparison.json"
@@ -63,6 +63,7 @@ def compare(
     for config in grid.by_objective().values():
         check_names(config)
     with locked(grid.directory):
+        hold = Hold.of(grid.directory)
         shared = prepare(grid, watcher.on_stage, watcher.on_note)
         changed = changed_cells(grid, shared.fingerprints, shared.data)
         if changed and not restart_changed:
@@ -74,7 +75,8 @@ def compare(
                 _put_aside(grid, cell)
         waiting = [cell for cell in grid.cells if cell.asked and not _is_complete(grid, cell)]
         watcher.on_plan(sum(cell.asked for cell in grid.cells) - len(waiting), len(waiting))
-        failures = _run(grid, waiting, processes, threads, watcher.on_cell)
+        failures = _run(grid, waiting, processes, threads, watcher.on_cell, hold)
+        hold.check()
         record = collect(grid, shared, failures)
         write_text(grid.directory / RECORD_NAME, record.to_json())
         return record
@@ -121,11 +123,15 @@ def _is_complete(grid: Grid, cell: GridCell) -> bool:
     return read_result(cell.directory) is not None and checksum.exists() and diagnosed
 
 
-def _run(grid: Grid, cells: list[GridCell], processes: int, threads: int, on_event: OnEvent) -> dict[str, str]:
+def _run(
+    grid: Grid, cells: list[GridCell], processes: int, threads: int, on_event: OnEvent, hold: Hold
+) -> dict[str, str]:
     """Run the cells; returns why some failed."""
     failures: dict[str, str] = {}
 
     def note(event: JobEvent) -> None:
+        if event.kind != "progress":
+            hold.check()  # before the next cell would make the directory anew
         if event.kind == "failed":
             failures[event.job] = event.problem
             text = event.trace or event.problem + "\n"

@@ -141,6 +141,7 @@ FREE: dict[str, str] = {
     "monitor_every": "when a batch is looked at",
     "tensorboard": "a second copy of the log",
     "snapshots": "what is kept of a run; the studies look at CE's, whose states are compared",
+    "snapshot_seeds": "which runs keep them",
 }
 """Settings that change nothing that is computed, or are compared in another way, and why; a section is all its keys."""
 
@@ -214,7 +215,8 @@ def _differences(objective: str, config: RunConfig, domain: str) -> Iterator[str
         if other != value and (key not in _ALSO or other != _ALSO[key]):
             yield _line(key, value, other, domain if key not in stated else None)
     yield from _other_networks(config, domain)
-    if (objective, domain) == ("ce", "vision") and list(config.snapshots) != STATES:
+    keeps = not config.snapshot_seeds or config.seed in config.snapshot_seeds
+    if keeps and (objective, domain) == ("ce", "vision") and list(config.snapshots) != STATES:
         yield f"snapshots: expected {STATES}, found {list(config.snapshots)}"
     defaults = {method.name: method.defaults for method in describe()}[objective]
     own = {**_SETTINGS.get(objective, {}), **(_TEXT_SETTINGS.get(objective, {}) if domain == "text" else {})}

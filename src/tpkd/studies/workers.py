@@ -10,9 +10,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from multiprocessing.synchronize import Event
 from typing import Any
 
 from tpkd.files import InputError
+from tpkd.termination import request
 
 PROGRESS_SECONDS = 0.2
 """Between two messages about the progress of one job."""
@@ -43,7 +45,8 @@ def run_jobs(
 ) -> None:
     """Do every job once, in order, at most `processes` at a time; a failure is an event and stops nothing.
 
-    A process serves one job after another, so that libraries load once. When the caller is killed its processes end.
+    A process serves one job after another, so that libraries load once. When the caller is stopped its processes are
+    asked to end as by SIGTERM, and it waits until they have saved; when it is killed they end.
 
     Args:
         jobs: name -> what `work` is given.
@@ -68,8 +71,12 @@ def run_jobs(
                 if not worker.hear(on_event):
                     workers.remove(worker)
     finally:
+        # Not by a signal: where the whole process group was given one, a second would end them before they have saved.
         for worker in workers:
-            worker.stop()
+            worker.stopping.set()
+        for worker in workers:
+            worker.process.join()
+            worker.connection.close()  # now, because what they say until then must have somewhere to go
 
 
 class _Worker:
@@ -79,7 +86,9 @@ class _Worker:
         # Spawned: a forked copy of a process with threads, or with a device, may hang.
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, work, threads), daemon=True)
+        self.stopping = context.Event()
+        arguments = (theirs, self.stopping, work, threads)
+        self.process = context.Process(target=_serve, args=arguments, daemon=True)
         self.process.start()
         theirs.close()
         self.job: str | None = None
@@ -106,17 +115,13 @@ class _Worker:
         on_event(event)
         return True
 
-    def stop(self) -> None:
-        self.connection.close()
-        self.process.terminate()
-        self.process.join()
 
-
-def _serve(connection: Connection, work: Work, threads: int) -> None:
+def _serve(connection: Connection, stopping: Event, work: Work, threads: int) -> None:
     import torch
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the caller's, who ends this process
     threading.Thread(target=_die_with_parent, daemon=True).start()
+    threading.Thread(target=_stop_when_asked, args=(stopping,), daemon=True).start()
     torch.set_num_threads(threads)
     while True:
         try:
@@ -124,6 +129,11 @@ def _serve(connection: Connection, work: Work, threads: int) -> None:
         except EOFError:
             return
         connection.send(_attempt(job, payload, work, connection))
+
+
+def _stop_when_asked(stopping: Event) -> None:
+    stopping.wait()
+    request()
 
 
 def _die_with_parent() -> None:

@@ -1,11 +1,11 @@
-"""Checkpoints: directories of safetensors and JSON that appear whole or not at all, the newest always readable."""
+"""Checkpoints: directories of safetensors and JSON that appear whole or not at all, bound by one digest."""
 
 import hashlib
 import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,12 @@ from typing import Any
 from torch import Tensor
 
 from tpkd.class_names import to_metadata
-from tpkd.files import InputError, reading, sync_directory
+from tpkd.files import InputError, open_regular, read_bounded, reading, sync_directory
 
 STATE_NAME = "state.json"
-SCHEMA = 1
+DIGEST_NAME = "state.sha256"
+"""SHA-256 of `state.json`, as `sha256sum --check` takes it; the state holds the SHA-256 of every other file."""
+SCHEMA = 2
 MAX_STATE_BYTES = 64 << 20
 """Scalars of optimiser and objective and a few sums; more is not ours."""
 
@@ -35,11 +37,20 @@ class Checkpoint:
     values: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Found:
+    """The newest checkpoint that is whole, None where there is none at all; and why newer ones are not."""
+
+    checkpoint: Checkpoint | None
+    damaged: dict[int, str]
+    """Step -> one line with the file."""
+
+
 class Checkpoints:
     """The checkpoints of one run, at most `keep` of them.
 
     A checkpoint is written into a hidden directory, flushed to disk, and renamed; what is hidden is never read, and is
-    swept away when the run starts again. Files are hashed when they are written and when they are read.
+    swept away when the run starts again. One digest binds it: that of its state, which holds those of its other files.
 
     Example:
         >>> import tempfile
@@ -60,27 +71,34 @@ class Checkpoints:
         self.keep = keep
 
     def steps(self) -> tuple[int, ...]:
-        """The steps of which there is a checkpoint, in order."""
+        """The steps of which there is a checkpoint, in order.
+
+        Raises:
+            InputError: the directory cannot be read.
+        """
         if not self.directory.is_dir():
             return ()
-        found = (_STEP.fullmatch(path.name) for path in self.directory.iterdir() if path.is_dir())
+        with reading(self.directory):
+            found = [_STEP.fullmatch(path.name) for path in self.directory.iterdir() if path.is_dir()]
         return tuple(sorted(int(match[1]) for match in found if match))
 
     def sweep(self) -> None:
-        """Remove what a killed run left half written; for whoever holds the run directory."""
+        """Remove what a killed run left half written; for the process that holds the run directory."""
         if self.directory.is_dir():
             for path in self.directory.glob(".step-*"):
-                shutil.rmtree(path)
+                _remove(path)
 
     def save(self, step: int, groups: Groups, values: Mapping[str, Any]) -> None:
-        """Publish the checkpoint of a step, then drop those that are too many.
+        """Publish the checkpoint of a step in the place of any earlier one, then drop those that are too many.
 
         Raises:
-            InputError: the disk is full, read-only or broken; names the path. Earlier checkpoints are untouched.
+            InputError: the disk is full, read-only or broken, or the directory above is gone; names the path. Earlier
+                checkpoints are untouched.
         """
         final, hidden = self._path(step), self.directory / f".step-{step:06d}.partial"
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            # Not the directories above it: a run that was moved away must not come up again in its old place.
+            self.directory.mkdir(exist_ok=True)
             hidden.mkdir()
             files = {}
             for name, tensors in groups.items():
@@ -89,8 +107,11 @@ class Checkpoints:
                 files[f"{name}.safetensors"] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
                 _write(hidden / f"{name}.safetensors", data)
             state = {"schema": SCHEMA, "step": step, "files": files, "values": dict(values)}
-            _write(hidden / STATE_NAME, json.dumps(state, allow_nan=False).encode())
+            data = json.dumps(state, allow_nan=False).encode()
+            _write(hidden / STATE_NAME, data)
+            _write(hidden / DIGEST_NAME, _digest_line(data))
             sync_directory(hidden)
+            self._hide(step)
             os.rename(hidden, final)
             sync_directory(self.directory)
             self._drop_old()
@@ -105,28 +126,92 @@ class Checkpoints:
 
     def _drop_old(self) -> None:
         for step in self.steps()[: -self.keep]:
-            # Renamed first: a checkpoint that is half deleted must not look like one.
-            hidden = self.directory / f".step-{step:06d}.old"
-            os.rename(self._path(step), hidden)
-            shutil.rmtree(hidden)
+            self._hide(step)
+        for path in self.directory.glob(".step-*.old"):
+            shutil.rmtree(path)
 
-    def load(self) -> Checkpoint | None:
-        """The newest checkpoint, None where there is none.
+    def _hide(self, step: int) -> None:
+        """Take a checkpoint out of sight; one that is half deleted must not look like one."""
+        if self._path(step).exists():
+            os.rename(self._path(step), self.directory / f".step-{step:06d}.old")
+
+    def load(self, step: int | None = None) -> Checkpoint | None:
+        """The checkpoint of a step, by default the newest; None where there is none.
 
         Raises:
             InputError: a file of it is missing, damaged, or not what was written; names the file.
         """
         steps = self.steps()
-        if not steps:
+        if step is None and not steps:
             return None
-        directory = self._path(steps[-1])
-        state = _read_state(directory, steps[-1])
+        step = steps[-1] if step is None else step
+        directory = self._path(step)
+        state = _read_state(directory, step)
         groups = {}
         for name, entry in state["files"].items():
             if not _TENSOR_FILE.fullmatch(name):  # no other name is ever opened, so none can lead out of the directory
                 raise InputError(f"{directory / STATE_NAME}: files: expected NAME.safetensors, found {name!r}")
             groups[name.removesuffix(".safetensors")] = _read_tensors(directory / name, entry)
-        return Checkpoint(steps[-1], groups, state["values"])
+        return Checkpoint(step, groups, state["values"])
+
+    def find(self, check: Callable[[Checkpoint], None] = lambda checkpoint: None) -> Found:
+        """The newest checkpoint that is whole; newer ones that are not are named.
+
+        Args:
+            check: raises InputError where something outside that a checkpoint refers to is not as it was.
+
+        Raises:
+            InputError: there are checkpoints and none of them is whole; nothing is ever started anew in silence.
+        """
+        damaged: dict[int, str] = {}
+        for step in reversed(self.steps()):
+            try:
+                checkpoint = self.load(step)
+                assert checkpoint is not None
+                check(checkpoint)
+            except OtherVersionError:
+                raise
+            except InputError as error:
+                damaged[step] = str(error)
+            else:
+                return Found(checkpoint, damaged)
+        if damaged:
+            none = (
+                f"none of {len(damaged)} checkpoints is whole" if len(damaged) > 1 else "there is no other checkpoint"
+            )
+            way_out = f"put back a copy, or move {self.directory.parent} away and the same command starts anew"
+            raise InputError(f"{next(iter(damaged.values()))}; {none}: {way_out}")
+        return Found(None, {})
+
+    def set_aside(self, step: int) -> Path:
+        """Rename a damaged checkpoint, so that nothing takes it for one and its step can be saved again.
+
+        Returns:
+            Its new name, `step-NNNNNN.damaged-N`.
+        """
+        number = 1
+        while (aside := self.directory / f"{self._path(step).name}.damaged-{number}").exists():
+            number += 1
+        try:
+            os.rename(self._path(step), aside)
+        except OSError as error:
+            raise InputError(f"{self._path(step)}: cannot be renamed: {error.strerror or error}") from error
+        return aside
+
+
+class OtherVersionError(InputError):
+    """A checkpoint that another version of tpkd has written."""
+
+
+def _remove(path: Path) -> None:
+    try:
+        shutil.rmtree(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be removed: {error.strerror or error}") from error
+
+
+def _digest_line(state: bytes) -> bytes:
+    return f"{hashlib.sha256(state).hexdigest()}  {STATE_NAME}\n".encode()
 
 
 def _serialise(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> bytes:
@@ -148,29 +233,51 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _read_state(directory: Path, step: int) -> dict[str, Any]:
-    path = directory / STATE_NAME
+    path, digest = directory / STATE_NAME, directory / DIGEST_NAME
+    data = read_bounded(path, MAX_STATE_BYTES)
+    if not digest.exists():
+        _check_version(path, data)
+    written = read_bounded(digest, len(_digest_line(b"")))
+    if written[64:] != _digest_line(b"")[64:]:
+        raise InputError(f"{digest}: expected a SHA-256 and {STATE_NAME}, found {written[:80]!r}")
+    if written != _digest_line(data):
+        found = hashlib.sha256(data).hexdigest()
+        expected = written[:64].decode(errors="replace")
+        raise InputError(f"{path}: expected SHA-256 {expected} as in {digest}, found {found}")
+    _check_version(path, data)
     with reading(path):
-        if path.stat().st_size > MAX_STATE_BYTES:
-            raise InputError(f"{path}: expected at most {MAX_STATE_BYTES} bytes, found {path.stat().st_size}")
-        state = json.loads(path.read_text(encoding="utf-8"))
-        found = {key: state.get(key) for key in ("schema", "step")} if isinstance(state, dict) else state
-        if found != {"schema": SCHEMA, "step": step}:
-            raise InputError(f"{path}: expected schema {SCHEMA} and step {step}, found {found!r}")
+        state = json.loads(data)
+        if not isinstance(state, dict) or state.get("step") != step:
+            other = state.get("step") if isinstance(state, dict) else state
+            raise InputError(f"{path}: expected step {step}, found {other!r}")
         if not isinstance(state.get("files"), dict) or not isinstance(state.get("values"), dict):
             raise InputError(f"{path}: expected files and values, found {', '.join(state)}")
     checked: dict[str, Any] = state
     return checked
 
 
+def _check_version(path: Path, data: bytes) -> None:
+    """Refuse a state of another version in words that say so, rather than as damage."""
+    try:
+        schema = json.loads(data)["schema"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return  # whatever it is, it is not ours
+    if isinstance(schema, int) and schema != SCHEMA:
+        who = "an earlier" if schema < SCHEMA else "a later"
+        what = f"written by {who} version of tpkd (checkpoints of schema {schema}, expected {SCHEMA})"
+        way_out = f"finish the run with the version that started it, or move {path.parents[2]} away to start anew"
+        raise OtherVersionError(f"{path}: {what}; {way_out}")
+
+
 def _read_tensors(path: Path, entry: Any) -> dict[str, Tensor]:
     from safetensors.torch import load
 
     expected = (entry.get("bytes"), entry.get("sha256")) if isinstance(entry, dict) else None
-    with reading(path):
-        size = path.stat().st_size
+    with reading(path), open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
         if expected is None or size != expected[0]:
             raise InputError(f"{path}: expected {expected and expected[0]} bytes, found {size}")
-        data = path.read_bytes()
+        data = file.read(size)
         found = hashlib.sha256(data).hexdigest()
         if found != expected[1]:
             raise InputError(f"{path}: expected SHA-256 {expected[1]}, found {found}")

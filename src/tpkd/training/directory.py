@@ -78,11 +78,54 @@ class Environment(Record):
     libraries: dict[str, str]
 
 
+@dataclass(frozen=True)
+class Hold:
+    """A directory that a process writes into, as it was when the process took hold of it.
+
+    Example:
+        >>> import tempfile
+        >>> place = Path(tempfile.mkdtemp())
+        >>> hold = Hold.of(place)
+        >>> place.rmdir()
+        >>> hold.check()
+        Traceback (most recent call last):
+            ...
+        tpkd.files.InputError: ...: moved, removed or replaced while a run was writing there; ...
+    """
+
+    directory: Path
+    identity: tuple[int, int] | None
+    """Of the file system and in it; None for a process that leaves it to another one to look."""
+
+    @classmethod
+    def of(cls, directory: Path) -> "Hold":
+        """Take hold of a directory that is there."""
+        return cls(directory, _identity(directory))
+
+    def check(self) -> None:
+        """Refuse to go on in another place than the one that was taken; called before anything is written.
+
+        Raises:
+            InputError: another directory, or none, goes by the name now.
+        """
+        if self.identity is not None and _identity(self.directory) != self.identity:
+            what = "moved, removed or replaced while a run was writing there"
+            raise InputError(f"{self.directory}: {what}; put it back and the same command continues")
+
+
+def _identity(directory: Path) -> tuple[int, int] | None:
+    try:
+        found = directory.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 @contextmanager
-def held(directory: Path, *, main: bool) -> Iterator[None]:
+def held(directory: Path, *, main: bool) -> Iterator[Hold]:
     """Hold the run directory; a second run in it is refused. Processes of one run share the hold of the first."""
     if not main:
-        yield
+        yield Hold(directory, None)
         return
     with locked(directory, "run"):
         # Of a run that was killed while it published a file; only its holder knows that nobody is writing.
@@ -90,8 +133,15 @@ def held(directory: Path, *, main: bool) -> Iterator[None]:
         kept = [(directory / name).rglob(".*.partial") for name in (CHECKPOINTS_NAME, SNAPSHOTS_NAME)]
         for partial in itertools.chain(directory.glob(".*.partial"), *kept):
             if partial.is_file():
-                partial.unlink()
-        yield
+                _unlink(partial)
+        yield Hold.of(directory)
+
+
+def _unlink(path: Path) -> None:
+    try:
+        path.unlink()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be removed: {error.strerror or error}") from error
 
 
 def has_progress(directory: Path) -> bool:

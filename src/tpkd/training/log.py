@@ -1,20 +1,25 @@
 """What a run writes down as it goes: metrics as JSON lines and for TensorBoard, and a plain log of its starts."""
 
+import hashlib
 import json
 import math
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tpkd.files import InputError, extra
+from tpkd.files import InputError, open_regular, reading
+from tpkd.training.board import Board
+from tpkd.training.checkpoint import Checkpoint
 
 METRICS_NAME = "metrics.jsonl"
 LOG_NAME = "run.log"
 BOARD_NAME = "tensorboard"
+_BLOCK = 1 << 20
 
 
 class Averages:
@@ -54,8 +59,11 @@ class Averages:
 
 
 class RunLog:
-    """`metrics.jsonl` and `tensorboard/` of one run, cut back to where it continues; a process that is not the first
-    writes nothing."""
+    """`metrics.jsonl`, `run.log` and `tensorboard/` of one run, the metrics cut back to where it continues; a process
+    that is not the first writes nothing.
+
+    Files stay open: where a run directory is moved away, what ended the run is said there.
+    """
 
     def __init__(self, directory: Path, *, offset: int, step: int, tensorboard: bool, writes: bool) -> None:
         """Continue after `offset` bytes of metrics and `step` steps."""
@@ -63,17 +71,16 @@ class RunLog:
         if not writes:
             return
         path = directory / METRICS_NAME
-        found = path.stat().st_size if path.exists() else 0
-        if found < offset:
-            raise InputError(f"{path}: expected at least {offset} bytes up to step {step}, found {found}")
+        self._hash = hash_metrics(path, offset, step)
+        with _writing(directory / LOG_NAME):
+            self._notes = (directory / LOG_NAME).open("ab", buffering=0)
         with _writing(path):
-            self._file = path.open("ab")
+            self._file = path.open("ab", buffering=0)
             self._file.truncate(offset)
             self._file.seek(offset)  # truncation leaves the position where the end was
         if tensorboard:
-            with extra("train"):
-                from torch.utils.tensorboard import SummaryWriter
-            self._board = SummaryWriter(str(directory / BOARD_NAME), purge_step=step + 1)
+            with _writing(directory / BOARD_NAME):
+                self._board = Board(directory / BOARD_NAME, step)
 
     def __enter__(self) -> Self:
         """The log itself."""
@@ -83,41 +90,86 @@ class RunLog:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close the files; what ended the run early goes to the log."""
+        if not self._writes:
+            return
         if error is not None:
-            self.note(f"stopped: {error or type(error).__name__}")
-        if self._writes:
-            self._file.close()
-        # After an interrupt its thread may have missed the call to end, and closing would wait for minutes.
-        if self._board is not None and kind is not KeyboardInterrupt:
-            self._board.close()
+            with suppress(InputError):  # a disk that refuses this as well must not hide what happened first
+                self.note(f"stopped: {error or type(error).__name__}")
+        for file in (self._file, self._notes, self._board):
+            if file is not None:
+                file.close()
 
     def write(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
         """One line; of the numbers those that are not finite become null."""
         if not self._writes:
             return
         plain = {name: _plain(value) for name, value in values.items()}
-        line = json.dumps({"kind": kind, "step": step, **plain}, allow_nan=False)
+        line = f"{json.dumps({'kind': kind, 'step': step, **plain}, allow_nan=False)}\n".encode()
         with _writing(self._directory / METRICS_NAME):
-            self._file.write(f"{line}\n".encode())
-            self._file.flush()
+            _write_all(self._file, line)
+        self._hash.update(line)
         if self._board is not None:
-            for name, value in plain.items():
-                if isinstance(value, int | float) and not isinstance(value, bool):
-                    self._board.add_scalar(f"{kind}/{name}", value, step)
+            with _writing(self._directory / BOARD_NAME):
+                for name, value in plain.items():
+                    if isinstance(value, int | float) and not isinstance(value, bool):
+                        self._board.add(f"{kind}/{name}", value, step)
 
-    def sync(self) -> int:
-        """Flush the metrics to disk; returns how many bytes of them belong to the run so far."""
+    def sync(self) -> tuple[int, str]:
+        """Flush the metrics to disk; returns how many bytes of them belong to the run so far, and their SHA-256."""
         if not self._writes:
-            return 0
+            return 0, ""
         with _writing(self._directory / METRICS_NAME):
             os.fsync(self._file.fileno())
-        return self._file.tell()
+            return self._file.tell(), self._hash.hexdigest()
 
     def note(self, text: str) -> None:
-        """One line for people, with the time."""
+        """One line for people, with the time.
+
+        Raises:
+            InputError: the disk refuses it; names the file.
+        """
         if self._writes:
-            with (self._directory / LOG_NAME).open("a", encoding="utf-8") as log:
-                log.write(f"{datetime.now(UTC).isoformat(timespec='seconds')} {text}\n")
+            with _writing(self._directory / LOG_NAME):
+                _write_all(self._notes, f"{datetime.now(UTC).isoformat(timespec='seconds')} {text}\n".encode())
+
+
+def hash_metrics(path: Path, size: int, step: int) -> "hashlib._Hash":
+    """The hash of the first bytes of a run's metrics, those up to a step; more may follow.
+
+    Raises:
+        InputError: there are not so many.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "metrics.jsonl"
+        >>> _ = path.write_text("{}\\n{}\\n")
+        >>> hash_metrics(path, 3, step=1).hexdigest() == hashlib.sha256(b"{}\\n").hexdigest()
+        True
+    """
+    found, left = hashlib.sha256(), size
+    with reading(path):
+        if size or path.exists():
+            with open_regular(path) as file:
+                while left and (block := file.read(min(left, _BLOCK))):
+                    found.update(block)
+                    left -= len(block)
+    if left:
+        raise InputError(f"{path}: expected at least {size} bytes up to step {step}, found {size - left}")
+    return found
+
+
+def check_metrics(directory: Path, checkpoint: Checkpoint) -> None:
+    """Refuse a checkpoint whose metrics are not those that were written up to its step.
+
+    Raises:
+        InputError: names the file.
+    """
+    path, values = directory / METRICS_NAME, checkpoint.values
+    size, expected = values.get("metrics_bytes"), values.get("metrics_sha256")
+    found = hash_metrics(path, size if isinstance(size, int) else 0, checkpoint.step).hexdigest()
+    if found != expected:
+        which = f"for its first {size} bytes, up to step {checkpoint.step}"
+        raise InputError(f"{path}: expected SHA-256 {expected} {which}, found {found}")
 
 
 @contextmanager
@@ -126,6 +178,13 @@ def _writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def _write_all(file: FileIO, data: bytes) -> None:
+    # Without a buffer, so that nothing is left to fail when the file is closed; a write may then be a part.
+    view = memoryview(data)
+    while view:
+        view = view[file.write(view) :]
 
 
 def _plain(value: Any) -> Any:

@@ -1,26 +1,35 @@
 """The training loop, from a configuration to a result, read from top to bottom."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
 
 from tpkd.config import RunConfig
 from tpkd.data import load_batches
 from tpkd.files import InputError
 from tpkd.models import weights_fingerprint
+from tpkd.termination import TerminatedError, deferred
 from tpkd.training import directory as run_directory
 from tpkd.training import materials
-from tpkd.training.checkpoint import Checkpoints
-from tpkd.training.directory import SNAPSHOTS_NAME, STUDENT_NAME, TEST_LOGITS_NAME, RunResult, read_result
+from tpkd.training.checkpoint import Checkpoint, Checkpoints
+from tpkd.training.directory import SNAPSHOTS_NAME, STUDENT_NAME, TEST_LOGITS_NAME, Hold, RunResult, read_result
 from tpkd.training.evaluation import Evaluation, evaluate
-from tpkd.training.log import RunLog
+from tpkd.training.log import RunLog, check_metrics
 from tpkd.training.optimizer import set_rate
 from tpkd.training.run import Run, assemble, check_names, start_accelerator
 from tpkd.training.schedule import rate_factor
 from tpkd.training.state import Progress, capture, restore
-from tpkd.training.step import StepOutcome, take_step
+from tpkd.training.step import NonFiniteError, StepOutcome, name_samples, take_step
+
+MAX_SKIPPED = 64
+"""Steps in a row that mixed precision may leave out. Each halves its scale, which is then below any sensible one."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +62,12 @@ def train(
     Raises:
         InputError: the configuration, a file it names, or the directory is not as it must be.
         NonFiniteError: a loss was NaN or infinite; the step was not taken.
+        TerminatedError: SIGTERM came, and a checkpoint of the last step was saved.
     """
     check_names(config)
     directory = Path(directory or config.directory)
     accelerator = start_accelerator(config)
-    with run_directory.held(directory, main=accelerator.is_main_process):
+    with run_directory.held(directory, main=accelerator.is_main_process) as hold:
         accelerator.wait_for_everyone()
         if resume and not run_directory.has_progress(directory):
             raise InputError(f"{directory}: expected a checkpoint to continue from, found none")
@@ -69,14 +79,12 @@ def train(
         if accelerator.is_main_process:
             checkpoints.sweep()
         run = assemble(config, accelerator, directory)
-        return _train(run, checkpoints, directory, on_step, abandoned)
+        return _train(run, checkpoints, hold, on_step, abandoned)
 
 
-def _train(
-    run: Run, checkpoints: Checkpoints, directory: Path, on_step: OnStep | None, abandoned: Path | None
-) -> RunResult:
-    config, main = run.config, run.accelerator.is_main_process
-    saved = checkpoints.load()
+def _train(run: Run, checkpoints: Checkpoints, hold: Hold, on_step: OnStep | None, abandoned: Path | None) -> RunResult:
+    config, main, directory = run.config, run.accelerator.is_main_process, hold.directory
+    saved, notes = _find(run, checkpoints, directory)
     progress = Progress() if saved is None else restore(run, saved)
     before, started = progress.seconds, time.monotonic()
     log = RunLog(
@@ -85,33 +93,85 @@ def _train(
     with log:
         if abandoned is not None:
             log.note(f"a run of another configuration, without a checkpoint, was moved to {abandoned.name}")
+        for note in notes:
+            log.note(note)
         _note_start(run, progress, directory, log)
         batches = load_batches(run.batches, start=progress.step, workers=config.workers)
-        for step, samples in enumerate(batches, start=progress.step + 1):
-            rate = config.optimizer.learning_rate * rate_factor(config.schedule, step - 1, run.num_steps)
-            set_rate(run.optimizer, rate)
-            look = run.can_look and config.monitor_every > 0 and step % config.monitor_every == 0
-            outcome = take_step(run, step, samples, look=look)
+        with deferred() as asked, closing(batches):
+            for step, samples in enumerate(batches, start=progress.step + 1):
+                rate = config.optimizer.learning_rate * rate_factor(config.schedule, step - 1, run.num_steps)
+                set_rate(run.optimizer, rate)
+                look = run.can_look and config.monitor_every > 0 and step % config.monitor_every == 0
+                outcome = take_step(run, step, samples, look=look)
 
-            progress.step, progress.seconds = step, before + time.monotonic() - started
-            progress.skipped_steps += outcome.skipped
-            _log_step(run, progress, log, outcome, rate)
-            for epoch in run.epochs_ended(step):
-                _end_epoch(run, progress, log, directory, epoch)
-            if step % config.checkpoints.every == 0 or step == run.num_steps:
-                progress.metrics_bytes = log.sync()
-                groups, values = capture(run, progress)
-                if main:
-                    checkpoints.save(step, groups, values)
-            if on_step is not None and main:
-                on_step(StepReport(step, run.num_steps, run.epoch_of(step), outcome.loss))
-        return _finish(run, progress, log, directory)
+                hold.check()
+                progress.step, progress.seconds = step, before + time.monotonic() - started
+                _count_skipped(progress, outcome)
+                _log_step(run, progress, log, outcome, rate)
+                for epoch in run.epochs_ended(step):
+                    _end_epoch(run, progress, log, directory, epoch)
+                ending = _agree(run, asked())
+                if ending or step % config.checkpoints.every == 0 or step == run.num_steps:
+                    progress.metrics_bytes, progress.metrics_sha256 = log.sync()
+                    groups, values = capture(run, progress)
+                    if main:
+                        checkpoints.save(step, groups, values)
+                if on_step is not None and main:
+                    on_step(StepReport(step, run.num_steps, run.epoch_of(step), outcome.loss))
+                if ending:
+                    run.accelerator.wait_for_everyone()
+                    raise TerminatedError(f"SIGTERM, with a checkpoint of step {step}")
+        return _finish(run, progress, log, hold)
+
+
+def _find(run: Run, checkpoints: Checkpoints, directory: Path) -> tuple[Checkpoint | None, list[str]]:
+    """The checkpoint to continue from, as the first process finds it, and what the log must say about newer ones."""
+    from accelerate.utils import broadcast_object_list
+
+    saved, notes, told = None, [], [(0, "")]
+    if run.accelerator.is_main_process:
+        try:
+            found = checkpoints.find(lambda checkpoint: check_metrics(directory, checkpoint))
+            for step, problem in found.damaged.items():
+                notes.append(
+                    f"checkpoint of step {step} is damaged and now {checkpoints.set_aside(step).name}: {problem}"
+                )
+            saved = found.checkpoint
+            told = [(saved.step if saved else 0, "")]
+        except InputError as error:
+            told = [(0, str(error))]
+    broadcast_object_list(told)
+    step, problem = told[0]
+    if problem:
+        raise InputError(problem)
+    if not run.accelerator.is_main_process and step:
+        saved = checkpoints.load(step)
+    return saved, notes
+
+
+def _agree(run: Run, asked: bool) -> bool:
+    """Whether any process was asked to end: all of them save and stop at the same step."""
+    if run.accelerator.num_processes == 1:
+        return asked
+    count = torch.tensor(int(asked), device=run.accelerator.device)
+    return bool(run.accelerator.reduce(count).item())
+
+
+def _count_skipped(progress: Progress, outcome: StepOutcome) -> None:
+    progress.skipped_steps += outcome.skipped
+    progress.overflows = progress.overflows + 1 if outcome.skipped else 0
+    if progress.overflows > MAX_SKIPPED:
+        problem = f"gradients have overflowed {progress.overflows} times in a row and nothing is learned"
+        raise NonFiniteError(f"step {progress.step}: {problem}; try a lower learning rate, or precision bf16 or fp32")
 
 
 def _note_start(run: Run, progress: Progress, directory: Path, log: RunLog) -> None:
     if run.accelerator.is_main_process:
         found = run_directory.environment(run.accelerator.device, run.accelerator.num_processes)
         changes = run_directory.changes_since(directory, found) if progress.step else []
+        processes = f"processes {progress.processes} -> {found.processes}"
+        if progress.processes not in (None, found.processes) and processes not in changes:
+            changes.append(processes)
         elsewhere = f"; the last bits may differ from here on: {', '.join(changes)}" if changes else ""
         log.note(f"continued from step {progress.step}{elsewhere}" if progress.step else "started")
         if run.teacher is not None and run.teacher.remark:
@@ -152,8 +212,21 @@ def _keep_snapshot(run: Run, progress: Progress, directory: Path, epoch: int) ->
     materials.save_weights(run.student, path, run.dataset.class_names)
     states = snapshot_states(directory, epoch)
     states.sweep()
-    if not states.steps():  # a run that was stopped before its next checkpoint comes here again
+    if not _holds(states, progress.step, groups):  # a run that was stopped before its next checkpoint comes here again
         states.save(progress.step, groups, values)
+
+
+def _holds(states: Checkpoints, step: int, groups: Mapping[str, Mapping[str, Tensor]]) -> bool:
+    """Whether the very same state is kept already; after another number of processes it may be another one."""
+    try:
+        kept = states.load(step) if step in states.steps() else None
+    except InputError:  # damaged, and about to be replaced
+        return False
+    return kept is not None and all(
+        kept.groups[group].keys() == tensors.keys()
+        and all(kept.groups[group][name].equal(tensor.cpu()) for name, tensor in tensors.items())
+        for group, tensors in groups.items()
+    )
 
 
 def snapshot_states(directory: Path, epoch: int) -> Checkpoints:
@@ -170,14 +243,18 @@ def _evaluate(run: Run, progress: Progress, log: RunLog, epoch: int) -> Evaluati
         batch_size=run.config.evaluation.batch_size,
         workers=run.config.workers,
     )
+    wrong = ~functional.cross_entropy(found.logits, found.labels, reduction="none").isfinite()
+    if wrong.any():
+        samples = name_samples(found.sample_ids[wrong].tolist())
+        raise NonFiniteError(f"evaluation after step {progress.step}: logits are not finite for {samples}")
     values: dict[str, Any] = {"epoch": epoch, "accuracy": found.accuracy, "label_loss": found.label_loss}
     log.write("evaluation", progress.step, values | {"seconds": progress.seconds})
     return found
 
 
-def _finish(run: Run, progress: Progress, log: RunLog, directory: Path) -> RunResult:
+def _finish(run: Run, progress: Progress, log: RunLog, hold: Hold) -> RunResult:
     """Evaluate the student of the last epoch: the only one that counts."""
-    config = run.config
+    config, directory = run.config, hold.directory
     found = _evaluate(run, progress, log, config.epochs)
     result = RunResult(
         objective=config.objective.name,
@@ -197,6 +274,7 @@ def _finish(run: Run, progress: Progress, log: RunLog, directory: Path) -> RunRe
         seconds=progress.seconds,
         class_names=run.dataset.class_names,
     )
+    hold.check()
     if run.accelerator.is_main_process:
         materials.save_weights(run.student, directory / STUDENT_NAME, run.dataset.class_names)
         found.publish(directory / TEST_LOGITS_NAME, run.test_dataset.class_names)

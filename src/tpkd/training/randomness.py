@@ -38,7 +38,7 @@ def random_state() -> dict[str, Tensor]:
 
 
 def restore_random_state(state: Mapping[str, Tensor]) -> None:
-    """Put every generator back to where `random_state` found it."""
+    """Put every generator back to where `random_state` found it; those of devices that are not here are left out."""
     version, *words = state["python"].tolist()
     gauss = state["python_gauss"].tolist()
     random.setstate((version, tuple(words), gauss[0] if gauss else None))
@@ -46,9 +46,9 @@ def restore_random_state(state: Mapping[str, Tensor]) -> None:
     words_of_numpy = keys.numpy().astype(np.uint32)
     np.random.set_state(("MT19937", words_of_numpy, position, has_gauss, state["numpy_gauss"].item()))
     torch.set_rng_state(state["torch"])
-    devices = [state[f"cuda.{index}"] for index in range(len(state)) if f"cuda.{index}" in state]
-    if devices:
-        torch.cuda.set_rng_state_all(devices)
+    for index in range(torch.cuda.device_count()):
+        if f"cuda.{index}" in state:
+            torch.cuda.set_rng_state(state[f"cuda.{index}"], index)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The state of a run between two steps, to and from a checkpoint."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,12 @@ class Progress:
     skipped_steps: int = 0
     seconds: float = 0.0
     metrics_bytes: int = 0
+    metrics_sha256: str = ""
+    """Of so many bytes of the metrics."""
+    overflows: int = 0
+    """Steps in a row that mixed precision has left out."""
+    processes: int | None = None
+    """Those of the checkpoint that the run continues; None at its start."""
     recent: Averages = field(default_factory=Averages)
     """Since the last line of the log."""
     epoch: Averages = field(default_factory=Averages)
@@ -52,6 +59,8 @@ def capture(run: Run, progress: Progress) -> tuple[dict[str, dict[str, Tensor]],
         "skipped_steps": progress.skipped_steps,
         "seconds": progress.seconds,
         "metrics_bytes": progress.metrics_bytes,
+        "metrics_sha256": progress.metrics_sha256,
+        "processes": run.accelerator.num_processes,
         "recent": progress.recent.state,
         "epoch": progress.epoch.state,
         "optimizer": optimizer_values,
@@ -65,8 +74,11 @@ def capture(run: Run, progress: Progress) -> tuple[dict[str, dict[str, Tensor]],
 def restore(run: Run, checkpoint: Checkpoint) -> Progress:
     """Put a run back to where a checkpoint found it.
 
+    Any number of processes may continue, on the same batches: each takes its own generators, and one that the
+    checkpoint does not know draws anew. Only as many as before end with the same bits.
+
     Raises:
-        InputError: the checkpoint belongs to other data, another teacher, start or number of processes.
+        InputError: the checkpoint belongs to other data, another teacher or start.
     """
     groups, values = checkpoint.groups, checkpoint.values
     check_class_names(
@@ -85,26 +97,38 @@ def restore(run: Run, checkpoint: Checkpoint) -> Progress:
         run.objective.load_state_dict({**groups["objective"], **values["objective"]})
         if run.accelerator.scaler is not None:
             run.accelerator.scaler.load_state_dict(values["scaler"])
-        prefix = f"{run.accelerator.process_index}."
-        own = {name.removeprefix(prefix): value for name, value in groups["random"].items() if name.startswith(prefix)}
-        restore_random_state(own)
+        _restore_generators(run, checkpoint)
         return Progress(
-            checkpoint.step,
-            values["skipped_steps"],
-            values["seconds"],
-            values["metrics_bytes"],
-            Averages(values["recent"]),
-            Averages(values["epoch"]),
+            step=checkpoint.step,
+            skipped_steps=values["skipped_steps"],
+            seconds=values["seconds"],
+            metrics_bytes=values["metrics_bytes"],
+            metrics_sha256=values["metrics_sha256"],
+            processes=values["processes"],
+            recent=Averages(values["recent"]),
+            epoch=Averages(values["epoch"]),
         )
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"checkpoint of step {checkpoint.step}: does not fit this run: {reason}") from error
 
 
+def _restore_generators(run: Run, checkpoint: Checkpoint) -> None:
+    from accelerate.utils import set_seed
+
+    prefix, tensors = f"{run.accelerator.process_index}.", checkpoint.groups["random"]
+    own = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    if own or run.accelerator.process_index == 0:
+        restore_random_state(own)
+        return
+    # Not the seed of the start, which would draw once more what was drawn in the first steps.
+    text = f"{run.config.seed} {checkpoint.step} {run.accelerator.process_index}"
+    set_seed(int.from_bytes(hashlib.sha256(text.encode()).digest()[:4]))
+
+
 def _bindings(run: Run) -> dict[str, Any]:
     """What a run must be made of to continue a checkpoint; networks that do not learn go by their fingerprints."""
     return {
-        "processes": run.accelerator.num_processes,
         "data": run.dataset.fingerprint,
         "teacher": None if run.teacher is None else run.teacher.fingerprint,
         "initial": None if run.initial is None else run.initial.fingerprint,

@@ -1,6 +1,6 @@
 """One optimiser step of the effective batch: exact over micro-batches and processes, for every objective."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -39,6 +39,17 @@ class StepOutcome:
     def loss(self) -> float:
         """The sum of the losses."""
         return sum(self.losses.values())
+
+
+def name_samples(samples: Sequence[int]) -> str:
+    """The first of some samples by their ids, and how many more there are.
+
+    Example:
+        >>> name_samples([4, 2]), name_samples(range(10))
+        ('samples 4, 2', 'samples 0, 1, 2, 3, 4, 5, 6, 7 and 2 more')
+    """
+    more = f" and {len(samples) - _NAMED_SAMPLES} more" if len(samples) > _NAMED_SAMPLES else ""
+    return f"samples {', '.join(map(str, samples[:_NAMED_SAMPLES]))}{more}"
 
 
 def take_step(run: Run, step: int, samples: SampleBatch, *, look: bool = False) -> StepOutcome:
@@ -224,9 +235,7 @@ class _Seen:
         """The samples whose logits are not finite, or all of this process where none stands out."""
         chosen = torch.cat([piece.sample_ids[~_finite_rows(batch).cpu()] for piece, batch in self._rows]).tolist()
         problem = "logits are not finite for" if chosen else "the batch holds"
-        chosen = chosen or torch.cat([piece.sample_ids for piece, _ in self._rows]).tolist()
-        more = f" and {len(chosen) - _NAMED_SAMPLES} more" if len(chosen) > _NAMED_SAMPLES else ""
-        return f"{problem} samples {', '.join(map(str, chosen[:_NAMED_SAMPLES]))}{more}"
+        return f"{problem} {name_samples(chosen or torch.cat([piece.sample_ids for piece, _ in self._rows]).tolist())}"
 
 
 def _finite_rows(batch: Batch) -> Tensor:
