@@ -1,0 +1,137 @@
+"""Paths are not YAML: what the program knows about a directory reaches the configuration as it is."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cli.training_runs import run
+from odd_names import ODD_NAMES
+from tpkd.studies import demo
+from tpkd.studies.grid import plan_grid
+from tpkd.studies.reporting import read_records
+from tpkd.training.directory import check_bound
+
+RUN = {
+    "output": "elsewhere",
+    "data": {"name": "digits"},
+    "limit": 20,
+    "evaluation": {"limit": 20},
+    "student": {"model": "builtin:mlp", "options": {"hidden": [4]}},
+    "objective": "ce",
+    "optimizer": {"name": "sgd", "learning_rate": 0.1},
+    "epochs": 1,
+    "tensorboard": False,
+    "device": "cpu",
+}
+
+
+def failing(*names):
+    """The names, of which some fail as things are."""
+    reason = "a path is parsed as YAML, or its braces as placeholders"
+    mark = pytest.mark.xfail(strict=True, reason=reason)
+    return [pytest.param(name, marks=mark if name in names else ()) for name in ODD_NAMES]
+
+
+class Stop(Exception):  # noqa: N818
+    pass
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A finished run; it does not know where it will be copied."""
+    from tpkd.config import resolve_config
+    from tpkd.training import train
+
+    directory = tmp_path_factory.mktemp("odd") / "run"
+    config = resolve_config(RUN)
+    train(config, directory)
+    return directory, config
+
+
+@pytest.mark.parametrize(
+    "name", failing("x #2", "a: b", "{a: b}", "{seed}", "{{objective}}", "line\nbreak", "tab\there", "trailing ")
+)
+def test_a_report_reads_the_run_of_its_own_directory(finished, tmp_path, name):
+    run_directory, config = finished
+    shutil.copytree(run_directory, tmp_path / name)
+    (cell,) = read_records(tmp_path / name).comparison.cells
+    assert (cell.directory, cell.status) == (".", "finished")
+    check_bound(tmp_path / name, config)
+
+
+@pytest.mark.xfail(strict=True, reason="a path is parsed as YAML")
+def test_a_report_never_publishes_the_run_next_door(finished, tmp_path, capsys, monkeypatch):
+    shutil.copytree(finished[0], tmp_path / "x")
+    shutil.copytree(finished[0], tmp_path / "x #2")
+    (tmp_path / "x #2" / "result.json").unlink()
+    code, _, err = run(capsys, monkeypatch, "report", tmp_path / "x #2")
+    assert code == 0, err
+    assert "finished" not in (tmp_path / "x #2" / "tables" / "cells.csv").read_text()
+    assert not (tmp_path / "x" / "report.html").exists()
+
+
+@pytest.mark.parametrize("name", failing("{a: b}", "{seed}", "{{objective}}"))
+def test_a_run_is_kept_where_its_command_said(tmp_path, capsys, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    config = tmp_path / "run.yaml"
+    config.write_text(yaml.safe_dump(RUN | {"output": name.replace("{", "{{").replace("}", "}}")}))
+    code, _, err = run(capsys, monkeypatch, "train", config)
+    assert code == 0, err
+    assert (tmp_path / name / "result.json").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "run.yaml"])
+
+
+@pytest.mark.parametrize(
+    "name", failing("x #2", "a: b", "{a: b}", "{seed}", "{{objective}}", "line\nbreak", "tab\there")
+)
+def test_the_probe_of_a_grid_is_kept_beside_its_cells(tmp_path, name):
+    literal = name.replace("{", "{{").replace("}", "}}")
+    path = tmp_path / "grid.yaml"
+    student = RUN["student"] | {"head": "probe"}
+    path.write_text(yaml.safe_dump(RUN | {"output": f"runs/{literal}/{{objective}}-{{seed}}", "student": student}))
+    grid = plan_grid(path, methods=["ce"], seeds=[42])
+    assert grid.directory == Path("runs", name)
+    assert grid.cells[0].directory == Path("runs", name, "ce-42")
+    assert grid.cells[0].config.student.probe_file == str(Path("runs", name, "probe.safetensors"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    failing(
+        "x #2",
+        "a: b",
+        "[1, 2]",
+        "[red]x",
+        "{a: b}",
+        "{seed}",
+        "{{objective}}",
+        "line\nbreak",
+        "tab\there",
+        " leading",
+        "&anchor",
+        "*alias",
+        "!x",
+        "| pipe",
+    ),
+)
+def test_a_demo_stays_in_its_directory(tmp_path, monkeypatch, name):
+    seen = []
+
+    def train(config, on_step):
+        seen.append(config.directory)
+        return type("Result", (), {"steps": 1})
+
+    def compare(grid, **_):
+        teacher = grid.base.teacher
+        seen.extend([str(grid.directory), grid.cells[0].config.directory, teacher.weights, teacher.cache])
+        raise Stop
+
+    monkeypatch.setattr(demo, "train", train)
+    monkeypatch.setattr(demo, "compare", compare)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Stop):
+        demo.run_demo(Path(name), processes=1)
+    expected = ("teacher", ".", "ce/seed-42", "teacher/student.safetensors", "cache")
+    assert seen == [str(Path(name, part)) for part in expected]
