@@ -1,0 +1,134 @@
+"""Where a user's mistake ends and a bug of ours begins: one line and exit 2, or a trace."""
+
+import os
+
+import pytest
+import yaml
+
+from cli.training_runs import run
+from tpkd.studies import reporting
+from training.tiny import plain_config
+
+
+@pytest.fixture
+def tpkd(capsys, monkeypatch):
+    return lambda *arguments: run(capsys, monkeypatch, *arguments)
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(plain_config(tmp_path, teacher=None, objective="ce", student=STUDENT)))
+    return path
+
+
+STUDENT = {"model": "builtin:mlp", "options": {"input_size": 64, "hidden": [4]}}
+
+ONLINE = "teacher={model: 'builtin:mlp', options: {hidden: [4]}, untrained: true}"
+
+
+FAILS = pytest.mark.xfail(strict=True, reason="a traceback, or a local folder named s3:")
+
+
+def refused(result, *parts):
+    code, _, err = result
+    assert code == 2
+    assert err.startswith("tpkd: ")
+    assert err.count("\n") == 1
+    assert err[:-1].isprintable()
+    for part in parts:
+        assert part in err
+
+
+@FAILS
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("report", "s3://bucket/x"),
+        pytest.param(("demo", "--out", "gs://x"), marks=pytest.mark.xfail(run=False, reason="makes the demo there")),
+        pytest.param(("demo", "--out=gs://x"), marks=pytest.mark.xfail(run=False, reason="makes the demo there")),
+        ("figures", "file:///tmp/x"),
+        ("train", "https://example.org/run.yaml"),
+        ("compare", "s3://bucket/run.yaml"),
+        ("study", "blocking", "run.yaml", "--run", "s3://bucket/run"),
+        ("study", "blocking", "run.yaml", "--out=s3://bucket/x.json"),
+        ("cache", "info", "s3://bucket/cache"),
+        ("cache", "verify", "hdfs://x/cache"),
+        ("diagnose", "s3://s.npy", "--teacher", "t.npy", "--labels", "l.npy"),
+        ("diagnose", "s.npy", "--teacher", "s3://t.npy", "--labels", "l.npy"),
+        ("diagnose", "s.npy", "--teacher", "t.npy", "--labels", "l.npy", "--html=s3://x.html"),
+        ("check-loss", "tpkd:kd_loss", "--json", "s3://x.json"),
+        ("report", os.fsdecode(b"\xff")),
+    ],
+)
+def test_paths_that_no_disk_has(tpkd, tmp_path, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    refused(tpkd(*arguments), "expected a path on this machine")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        ([f"output={'x' * 300}"], "x" * 300),
+        (["output=/dev/null/x"], "/dev/null/x"),
+        pytest.param([f"teacher.cache={'x' * 300}"], "x" * 300, marks=FAILS),
+        ([f"student.weights={'x' * 300}.safetensors"], "student: "),
+        pytest.param([f"student.probe_file={'x' * 300}", "student.head=probe"], "x" * 300, marks=FAILS),
+        pytest.param([f"data.name=csv:{'x' * 300}"], "x" * 300, marks=FAILS),
+        ([f"data.name=folder:{'x' * 300}"], "x" * 300),
+        pytest.param(
+            ["student.options.hidden=[99999999999999999999999]"], "student: hidden: expected 1 to 16777216", marks=FAILS
+        ),
+        pytest.param(
+            ["student.options.input_size=99999999999999"], "student: input_size: expected 1 to 16777216", marks=FAILS
+        ),
+        pytest.param(["student.options.hidden=[16000000, 16000000]"], "student: not enough memory", marks=FAILS),
+        pytest.param(
+            [ONLINE, "objective={name: dhkd, settings: {feature_size: 3}}"],
+            "objective.settings.feature_size: expected 4",
+            marks=FAILS,
+        ),
+        pytest.param(
+            [ONLINE, "objective={name: dhkd, settings: {feature_size: x}}"],
+            "objective.settings.feature_size: expected 4",
+            marks=FAILS,
+        ),
+        pytest.param(
+            [ONLINE, "objective={name: dhkd, settings: {num_classes: 3}}"],
+            "objective.settings.num_classes: expected 10",
+            marks=FAILS,
+        ),
+    ],
+)
+def test_what_a_configuration_caused_names_it(tpkd, config, tmp_path, monkeypatch, overrides, key):
+    monkeypatch.chdir(tmp_path)
+    refused(tpkd("train", config, *overrides), key)
+
+
+@FAILS
+def test_a_report_of_a_name_that_is_too_long(tpkd):
+    refused(tpkd("report", "x" * 300), "x" * 300)
+
+
+def test_a_bug_of_ours_keeps_its_trace(tpkd, monkeypatch):
+    for bug in (ValueError("ours"), KeyError("ours"), FileNotFoundError(2, "No such file", "we forgot to write it")):
+
+        def fail(directory, bug=bug):
+            raise bug
+
+        monkeypatch.setattr(reporting, "write_report", fail)
+        with pytest.raises(type(bug)):
+            tpkd("report", "somewhere")
+
+
+@FAILS
+def test_a_directory_in_brackets_is_no_markup(tpkd, tmp_path, monkeypatch):
+    from training.tiny import with_cache
+
+    monkeypatch.chdir(tmp_path)
+    place = tmp_path / "[/bold]"
+    with_cache(place)
+    code, out, err = tpkd("cache", "info", "[/bold]/cache")
+    assert code == 0, err
+    assert "[/bold]/cache" in out
