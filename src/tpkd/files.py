@@ -9,6 +9,7 @@ import errno
 import hashlib
 import io
 import os
+import re
 import stat
 import zipfile
 import zlib
@@ -26,8 +27,67 @@ MAX_LINE_LENGTH = 16 << 20
 """Characters of one line of a table, so that a file without line ends is refused instead of held in memory."""
 
 
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
+
+
 class InputError(ValueError):
-    """What the user handed in is wrong; the message is one line that names the file and what was expected."""
+    """What the user handed in is wrong; the message is one line that names the file and what was expected.
+
+    Names of files and keys may hold line breaks, terminal codes or halves of characters: those are shown as escapes.
+
+    Example:
+        >>> print(InputError("a\\nb: expected a file"))
+        a\\nb: expected a file
+    """
+
+    def __init__(self, message: object) -> None:
+        """Make the message one printable line."""
+        super().__init__(_printable(str(message)))
+
+
+def _printable(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def check_path(text: str) -> str:
+    """The text of a path, refused where no disk of this machine can have it.
+
+    Read as a path, `s3://bucket/x` would be a local folder named `s3:`, and results would go there in silence.
+
+    Raises:
+        InputError: a URL, nothing at all, a NUL, or something that is not text.
+
+    Example:
+        >>> check_path("runs/x #2")
+        'runs/x #2'
+        >>> check_path("s3://x")
+        Traceback (most recent call last):
+            ...
+        tpkd.files.InputError: expected a path on this machine, found 's3://x'; s3:// is not supported: copy or mount it
+    """
+    scheme = _SCHEME.match(text)
+    if scheme:
+        way_out = f"{scheme[0]} is not supported: copy or mount it"
+        raise InputError(f"expected a path on this machine, found {shortened(text)!r}; {way_out}")
+    if not text or "\0" in text:
+        raise InputError(f"expected a path on this machine, found {shortened(text)!r}")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"expected a path on this machine in UTF-8, found {shortened(text)!r}") from None
+    return text
+
+
+def shortened(text: str, length: int = 200) -> str:
+    """The start of a text that may have no end.
+
+    Example:
+        >>> shortened("abcdef", 4)
+        'abc…'
+    """
+    return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -39,7 +99,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
         >>> did_you_mean("quantum", ["ce", "kd", "tpkd"])
         ''
     """
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    close = difflib.get_close_matches(shortened(name), list(known), n=1, cutoff=0.5)
     return f"; did you mean {close[0]}?" if close else ""
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -105,11 +106,11 @@ def _print(found: CacheInfo) -> None:
         "versions": ", ".join(f"{name} {value}" for name, value in recipe.versions.items()),
         "fingerprint": found.fingerprint,
     }
-    table = Table(title=str(found.directory), show_header=False)
+    table = Table(title=escape(str(found.directory)), show_header=False)
     table.add_column("field", no_wrap=True)
     table.add_column("value", overflow="fold")
     for name, value in rows.items():
-        table.add_row(name, value)
+        table.add_row(name, escape(value))
     Console().print(table)
 
 

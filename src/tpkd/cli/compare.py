@@ -1,6 +1,7 @@
 """`tpkd compare`: objectives × seeds from one configuration."""
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,7 +47,7 @@ def compare(
     console.print(comparison_table(record))
     lines = [f"{cell.objective}-{cell.seed} {cell.status}: {cell.problem or 'not run yet'}" for cell in _open(record)]
     written = grid.directory / RECORD_NAME
-    for line in (*lines, f"written: {written}", f"next: tpkd report {grid.directory}"):
+    for line in (*lines, f"written: {written}", f"next: tpkd report {shlex.quote(str(grid.directory))}"):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     if any(cell.status == "failed" for cell in record.cells):
         raise typer.Exit(1)

@@ -1,9 +1,11 @@
 """The entry point: registers the verbs, and turns a user's mistake into one line and exit code 2."""
 
+import errno
+import os
 import platform
 import sys
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -17,7 +19,7 @@ from tpkd.cli.methods import methods
 from tpkd.cli.report import report
 from tpkd.cli.study import study
 from tpkd.cli.train import train
-from tpkd.files import InputError
+from tpkd.files import InputError, check_path, shortened
 
 app = typer.Typer(
     help="What can this teacher still teach this student without taking anything back, and at what price?",
@@ -53,10 +55,47 @@ def _options(
     """Options that come before a verb."""
 
 
+_OF_THE_DISK = frozenset(
+    getattr(errno, name)
+    for name in (
+        *("EACCES", "EPERM", "EROFS", "ENOSPC", "EDQUOT", "EFBIG", "EIO", "ESTALE", "ENODEV", "ENXIO"),
+        *("ENAMETOOLONG", "ENOTDIR", "EISDIR", "ELOOP", "EMFILE", "ENFILE"),
+    )
+    if hasattr(errno, name)
+)
+"""What a system says of a path or a disk that no program can do anything about. A file that is not there is not among
+them: where it is the user's, its reader has said so; anywhere else it is a bug."""
+
+
 def main() -> None:
-    """Run the command line. Exit 0: done; 1: a check failed; 2: the input is wrong."""
+    """Run the command line. Exit 0: done; 1: a check failed; 2: the input is wrong.
+
+    The boundary is drawn where things are read: `tpkd.files.reading` and `tpkd.config.keyed` put a name to what a file
+    or a key caused, and raise it as an InputError. Nothing is guessed here from the type of an exception, because a
+    ValueError from anywhere else is a bug, and keeps its trace.
+    """
     try:
+        _check_arguments(sys.argv[1:])
         app()
     except InputError as error:
-        print(f"tpkd: {error}", file=sys.stderr)  # noqa: T201 (a command speaks)
-        sys.exit(2)
+        _refuse(error)
+    except OSError as error:
+        if error.errno not in _OF_THE_DISK or not isinstance(error.filename, str | bytes):
+            raise
+        _refuse(InputError(f"{os.fsdecode(error.filename)}: {error.strerror}"))
+
+
+def _check_arguments(arguments: list[str]) -> None:
+    """Refuse URLs before they become paths, which takes `//` for `/`; no verb has another use for them."""
+    for argument in arguments:
+        option, _, value = argument.partition("=")
+        path = value if option.startswith("--") else argument
+        try:
+            check_path(path or ".")  # an empty text may be the value of something else
+        except InputError as error:
+            raise InputError(f"argument {shortened(argument)!r}: {error}") from error
+
+
+def _refuse(error: InputError) -> NoReturn:
+    print(f"tpkd: {error}", file=sys.stderr)  # noqa: T201 (a command speaks)
+    sys.exit(2)

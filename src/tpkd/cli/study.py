@@ -67,7 +67,7 @@ def _study(name: str, config: Path, overrides: list[str] | None, run: Path | Non
     with extra("train"):
         from tpkd.studies.mechanism import run_study, study_path
     with config_errors(config):
-        loaded = read_config(config, ["objective=ce", *(overrides or ())])
+        loaded = read_config(config, [("objective", "ce"), *(overrides or ())])
         with _progress(name) as on_progress:
             record = run_study(name, loaded, run, out=out, on_progress=on_progress)
     console, table = Console(), study_table(record)

@@ -1,7 +1,7 @@
 """`tpkd train`: a configuration in, a trained student and its result out."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +15,7 @@ from tpkd.files import InputError, extra
 from tpkd.termination import TerminatedError
 
 if TYPE_CHECKING:
+    from tpkd.config import Override
     from tpkd.training.loop import OnStep, StepReport
 
 _LINE_EVERY = 0.1
@@ -64,7 +65,7 @@ def _outlook(directory: Path) -> str:
     return f"the same command continues from step {steps[-1]}"
 
 
-def read_config(path: Path, overrides: list[str] | None) -> Any:
+def read_config(path: Path, overrides: "Sequence[Override] | None") -> Any:
     """The configuration of a verb, its libraries loaded only now."""
     with extra("train"):
         from tpkd.config import load_config

@@ -1,8 +1,8 @@
 """What a run is: a schema of plain data, read from YAML and `key=value` overrides."""
 
 from tpkd.config.loading import (
-    DATA_PLACEHOLDER,
     ConfigError,
+    Override,
     config_yaml,
     expand_data,
     json_schema,
@@ -11,6 +11,7 @@ from tpkd.config.loading import (
     method_settings,
     resolve_config,
 )
+from tpkd.config.output import PLACEHOLDERS, fill_output, literal_output, placeholders_in
 from tpkd.config.schema import (
     AdamWeightDecayConfig,
     CheckpointConfig,
@@ -27,7 +28,7 @@ from tpkd.config.schema import (
     ViewsConfig,
     WarmupLinearSchedule,
 )
-from tpkd.config.section import SEEDS
+from tpkd.config.section import DATA_PLACEHOLDER, SEEDS
 from tpkd.config.study import (
     BlockingConfig,
     CertificatesConfig,
@@ -38,6 +39,7 @@ from tpkd.config.study import (
 
 __all__ = [
     "DATA_PLACEHOLDER",
+    "PLACEHOLDERS",
     "SEEDS",
     "AdamWeightDecayConfig",
     "BlockingConfig",
@@ -51,6 +53,7 @@ __all__ = [
     "ExactHeadConfig",
     "InitialConfig",
     "ObjectiveConfig",
+    "Override",
     "RunConfig",
     "SGDConfig",
     "StudentConfig",
@@ -61,9 +64,12 @@ __all__ = [
     "WarmupLinearSchedule",
     "config_yaml",
     "expand_data",
+    "fill_output",
     "json_schema",
     "keyed",
+    "literal_output",
     "load_config",
     "method_settings",
+    "placeholders_in",
     "resolve_config",
 ]

@@ -6,18 +6,18 @@ import typing
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from torch import OutOfMemoryError
 
+from tpkd.config.plain_yaml import parse_yaml
 from tpkd.config.schema import RunConfig
-from tpkd.files import InputError, did_you_mean, reading
+from tpkd.config.section import DATA_PLACEHOLDER, MAX_DEPTH
+from tpkd.files import InputError, check_path, did_you_mean, read_text, shortened
 
 MAX_CONFIG_BYTES = 1 << 20
-DATA_PLACEHOLDER = "$TPKD_DATA"
-"""Stands in a path for the folder that the variable of that name gives: the only one that is ever filled in."""
-
 _UNKNOWN = ("extra_forbidden", "invalid_key")
 
 
@@ -28,6 +28,9 @@ class ConfigError(InputError):
 @contextmanager
 def keyed(key: str) -> Iterator[None]:
     """Say which key of the configuration a mistake belongs to.
+
+    A mistake is a ValueError, or memory that does not suffice for the sizes below that key. What else is raised is a
+    bug and keeps its trace, unless the caller knows better and raises a ValueError of it.
 
     Example:
         >>> with keyed("student.weights"):
@@ -42,27 +45,29 @@ def keyed(key: str) -> Iterator[None]:
         raise
     except ValueError as error:
         raise ConfigError(f"{key}: {error}") from error
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        reason = str(error).splitlines()[0] if str(error) else "no more is said"
+        raise ConfigError(f"{key}: not enough memory: {shortened(reason)}") from error
 
 
-class _PlainLoader(yaml.SafeLoader):
-    """Safe YAML without two traps: a key written twice, and aliases that grow a small file into a huge one."""
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception means that memory was refused; torch has no type of its own for that on a CPU.
 
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            raise yaml.constructor.ConstructorError(None, None, "aliases are not allowed", mark)
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for position, key in enumerate(keys):
-            if key in keys[:position]:
-                problem = f"the key {key!r} stands twice"
-                raise yaml.constructor.ConstructorError(None, None, problem, node.value[position][0].start_mark)
-        return super().construct_mapping(node, deep)
+    Example:
+        >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("shapes do not fit"))
+        (True, False)
+    """
+    return isinstance(error, MemoryError | OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
-def load_config(path: str | Path, overrides: Sequence[str] = (), *, methods: bool = True) -> RunConfig:
+Override: TypeAlias = str | tuple[str, Any]
+"""`key=value` as someone typed it, its value YAML; or a dotted key and a value that the program knows. Such a value is
+never written down to be parsed: a path may hold anything that YAML gives a meaning."""
+
+
+def load_config(path: str | Path, overrides: Sequence[Override] = (), *, methods: bool = True) -> RunConfig:
     """Read a run's configuration.
 
     What the section `methods` says about the chosen objective replaces what the file says, and an override replaces
@@ -71,7 +76,8 @@ def load_config(path: str | Path, overrides: Sequence[str] = (), *, methods: boo
 
     Args:
         path: a YAML file.
-        overrides: `key=value` with dotted keys, such as `optimizer.learning_rate=0.1`; values are YAML.
+        overrides: `key=value` with dotted keys, such as `optimizer.learning_rate=0.1`, where values are YAML; or pairs
+            of a key and a value that is taken as it is, such as `("output", "runs/x #2")`.
         methods: whether the section `methods` has a say; without it, what all objectives share.
 
     Raises:
@@ -88,18 +94,14 @@ def load_config(path: str | Path, overrides: Sequence[str] = (), *, methods: boo
         >>> config.epochs, config.optimizer.momentum, config.directory
         (2, 0.0, 'runs/ce')
     """
-    with reading(path):
-        if Path(path).stat().st_size > MAX_CONFIG_BYTES:
-            raise InputError(f"{path}: expected at most {MAX_CONFIG_BYTES} bytes of YAML")
-        text = Path(path).read_text(encoding="utf-8")
-    data = _parse(str(path), text)
+    data = parse_yaml(str(path), read_text(path, MAX_CONFIG_BYTES))
     if not isinstance(data, dict):
         raise InputError(f"{path}: expected keys and values, found {type(data).__name__}")
     return resolve_config(data, overrides, source=str(path), methods=methods)
 
 
 def resolve_config(
-    data: dict[str, Any], overrides: Sequence[str] = (), *, source: str = "config", methods: bool = True
+    data: dict[str, Any], overrides: Sequence[Override] = (), *, source: str = "config", methods: bool = True
 ) -> RunConfig:
     """A configuration from plain data; `source` is how errors call it.
 
@@ -149,24 +151,16 @@ def _leave_out_late_snapshots(data: dict[str, Any], overrides: Sequence[tuple[st
         data["snapshots"] = [epoch for epoch in snapshots if not isinstance(epoch, int) or epoch <= epochs]
 
 
-def _parse(source: str, text: str) -> Any:
-    loader = _PlainLoader(text)
-    try:
-        return loader.get_single_data()
-    except yaml.MarkedYAMLError as error:
-        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        raise InputError(f"{source}: {line}{(error.problem or 'not YAML').splitlines()[0]}") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InputError(f"{source}: expected YAML: {str(error).splitlines()[0]}") from error
-    finally:
-        loader.dispose()
-
-
-def _split_override(override: str) -> tuple[str, Any]:
+def _split_override(override: Override) -> tuple[str, Any]:
+    if isinstance(override, tuple):
+        return override
     key, equals, text = override.partition("=")
+    said = f"override {shortened(override)!r}"
     if not equals or not key.strip():
-        raise InputError(f"override {override!r}: expected key=value, such as epochs=5")
-    return key.strip(), _parse(f"override {override!r}", text)
+        raise InputError(f"{said}: expected key=value, such as epochs=5")
+    if key.count(".") > MAX_DEPTH:
+        raise InputError(f"{said}: expected at most {MAX_DEPTH} sections in a key, found {key.count('.')}")
+    return key.strip(), parse_yaml(said, text)
 
 
 def _set_all(data: dict[str, Any], pairs: Sequence[tuple[str, Any]]) -> None:
@@ -199,7 +193,7 @@ def _validate(data: dict[str, Any], source: str) -> RunConfig:
 
 def _describe(problem: Any) -> str:
     place = [str(part) for part in problem["loc"]]
-    key = ".".join(_without_tags(place))
+    key = shortened(".".join(_without_tags(place)))
     if problem["type"] == "extra_forbidden":
         known = _known_keys(place[:-1])
         return f"{key}: unknown key, expected one of {', '.join(known)}{did_you_mean(place[-1], known)}"
@@ -278,4 +272,4 @@ def expand_data(text: str) -> str:
     root = os.environ.get(DATA_PLACEHOLDER[1:])
     if not root:
         raise InputError(f"{text}: expected the variable {DATA_PLACEHOLDER[1:]} to name the folder of the data")
-    return text.replace(DATA_PLACEHOLDER, root)
+    return text.replace(DATA_PLACEHOLDER, check_path(root))

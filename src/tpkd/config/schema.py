@@ -2,9 +2,24 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import BaseModel, Field, model_validator
 
-from tpkd.config.section import SECTION, Epochs, Seed
+from tpkd.config.output import fill_output
+from tpkd.config.section import (
+    SECTION,
+    Count,
+    CountOrZero,
+    Epochs,
+    LocalPath,
+    ModelOptions,
+    NonNegativeReal,
+    Output,
+    PlainData,
+    PositiveReal,
+    Real,
+    Seed,
+    Source,
+)
 from tpkd.config.study import StudyConfig
 
 
@@ -15,9 +30,9 @@ class _Section(BaseModel):
 class DataConfig(_Section):
     """Which samples."""
 
-    name: str
+    name: Source
     """`digits`, `clinc150`, `cifar100`, `folder:PATH`, `jsonl:PATH` or `csv:PATH`."""
-    root: str | None = None
+    root: LocalPath | None = None
     """The folder that holds published data sets; left out, what the variable TPKD_DATA names."""
     allow_singletons: bool = False
     """Accept a label of a table that occurs once where others occur often; it looks like a stray comma."""
@@ -26,37 +41,37 @@ class DataConfig(_Section):
 class ViewsConfig(_Section):
     """How images become inputs: the fields of a view recipe. Only `seed` draws the views; the run's seed chooses."""
 
-    num_views: PositiveInt = 1
+    num_views: Annotated[int, Field(gt=0, le=10_000)] = 1
     seed: Seed = 0
-    pad: Annotated[int, Field(ge=0)] = 0
+    pad: Annotated[int, Field(ge=0, le=4096)] = 0
     flip: bool = False
-    size: PositiveInt | None = None
-    mean: tuple[float, ...] = (0.0,)
-    std: tuple[PositiveFloat, ...] = (1.0,)
-    scale: PositiveFloat = 255.0
+    size: Annotated[int, Field(gt=0, le=8192)] | None = None
+    mean: tuple[Real, ...] = (0.0,)
+    std: tuple[PositiveReal, ...] = (1.0,)
+    scale: PositiveReal = 255.0
     interpolation: Literal["bicubic", "bilinear"] = "bicubic"
 
 
 class TextConfig(_Section):
     """How texts become inputs; the tokenizer is the model's."""
 
-    max_length: Annotated[int, Field(ge=3)] = 128
+    max_length: Annotated[int, Field(ge=3, le=1_000_000)] = 128
     padding: Literal["max_length", "longest"] = "max_length"
 
 
 class StudentConfig(_Section):
     """The network that learns. Its start depends on nothing but this section and the files it names."""
 
-    model: str
+    model: Source
     """`builtin:mlp`, `builtin:resnet20`, `builtin:bert`, `timm:NAME` or `hf:PATH_OR_ID`."""
-    options: dict[str, Any] = {}
-    weights: str | None = None
+    options: ModelOptions = {}
+    weights: LocalPath | None = None
     """A `.safetensors`, `.pth`, `.pt` or `.bin` file; of the last three nothing but tensors is read."""
     head: Literal["own", "random", "probe"] = "own"
     """`own`: what network or weights bring; `random`: the shared random head; `probe`: a logistic regression on the
     features that the network has at the start."""
-    probe_c: PositiveFloat = 0.01
-    probe_file: str | None = None
+    probe_c: PositiveReal = 0.01
+    probe_file: LocalPath | None = None
     """Where the fitted probe is kept and found again; left out, in the run directory."""
     seed: Seed = 0
     """Draws every weight that no file gives; not the run's seed, so that runs share their start."""
@@ -67,10 +82,10 @@ class StudentConfig(_Section):
 class TeacherConfig(_Section):
     """The network that teaches: from a cache, or run at every step."""
 
-    model: str | None = None
+    model: Source | None = None
     """Left out, the cache is taken as it is, whatever network it was built with."""
-    options: dict[str, Any] = {}
-    weights: str | None = None
+    options: ModelOptions = {}
+    weights: LocalPath | None = None
     """A `.safetensors`, `.pth`, `.pt` or `.bin` file; of the last three nothing but tensors is read."""
     untrained: bool = False
     """Ask for a teacher whose head or whole network is random; without it such a teacher is refused."""
@@ -81,14 +96,14 @@ class TeacherConfig(_Section):
     """One for each layer of the student; kept in the cache beside the logits."""
     views: ViewsConfig | None = None
     """Where the teacher needs another size or normalisation than the student; same number of views, seed, pad, flip."""
-    class_names: str | None = None
+    class_names: LocalPath | None = None
     """A file with the teacher's classes, one a line, where they are not those of the data."""
     rename: dict[str, str] = {}
     """Teacher class -> class of the data, for those that are called differently."""
-    cache: str | None = None
+    cache: LocalPath | None = None
     """The directory of its cache; left out, the teacher runs at every step."""
     cache_dtype: Literal["float16", "float32"] = "float16"
-    test_logits: str | None = None
+    test_logits: LocalPath | None = None
     """Its answers to the test split, (N, K) in a `.npy`, `.npz` or `.safetensors` file, where no model gives them."""
 
     @model_validator(mode="after")
@@ -107,7 +122,7 @@ class TeacherConfig(_Section):
 class InitialConfig(_Section):
     """The frozen copy of the student at its start, which DP-U and DP-S ask for."""
 
-    cache: str | None = None
+    cache: LocalPath | None = None
     """Left out, the copy runs at every step."""
     cache_dtype: Literal["float16", "float32"] = "float32"
 
@@ -116,26 +131,26 @@ class ObjectiveConfig(_Section):
     """What is learned from labels and teacher: a name of `tpkd methods` and its settings."""
 
     name: str
-    settings: dict[str, Any] = {}
+    settings: PlainData = {}
 
 
 class SGDConfig(_Section):
     """Stochastic gradient descent with momentum; weight decay on every parameter."""
 
     name: Literal["sgd"] = "sgd"
-    learning_rate: PositiveFloat
+    learning_rate: PositiveReal
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    weight_decay: NonNegativeFloat = 0.0
+    weight_decay: NonNegativeReal = 0.0
 
 
 class AdamWeightDecayConfig(_Section):
     """Google's Adam for BERT: no bias correction, decay on all but bias and LayerNorm."""
 
     name: Literal["adam-weight-decay"] = "adam-weight-decay"
-    learning_rate: PositiveFloat
+    learning_rate: PositiveReal
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
-    eps: PositiveFloat = 1e-6
-    weight_decay: NonNegativeFloat = 0.01
+    eps: PositiveReal = 1e-6
+    weight_decay: NonNegativeReal = 0.01
 
 
 class ConstantSchedule(_Section):
@@ -148,35 +163,35 @@ class WarmupLinearSchedule(_Section):
     """k / warmup of the base rate while k < warmup, then 1 - k / iterations, k counted from 0."""
 
     name: Literal["warmup-linear"] = "warmup-linear"
-    warmup: Annotated[int, Field(ge=0)]
+    warmup: CountOrZero
     """Iterations."""
 
 
 class CheckpointConfig(_Section):
     """When the state of the run goes to disk; changes nothing that is computed."""
 
-    every: PositiveInt = 500
+    every: Count = 500
     """Optimiser steps."""
-    keep: PositiveInt = 2
+    keep: Count = 2
 
 
 class EvaluationConfig(_Section):
     """The test split, after the last epoch; there is no choice of a best one."""
 
-    batch_size: PositiveInt = 256
-    every: Annotated[int, Field(ge=0)] = 0
+    batch_size: Count = 256
+    every: CountOrZero = 0
     """Epochs between further evaluations, for a curve; 0: none. The result is the last epoch's in any case."""
-    limit: PositiveInt | None = None
+    limit: Count | None = None
     """At most so many test samples, for a quick try."""
 
 
 class RunConfig(_Section):
     """One training run."""
 
-    output: str
-    """The run directory; `{objective}` and `{seed}` stand for their values."""
+    output: Output
+    """The run directory; `{objective}` and `{seed}` stand for their values, `{{` and `}}` for braces."""
     data: DataConfig
-    limit: PositiveInt | None = None
+    limit: Count | None = None
     """At most so many training samples, for a quick try."""
     views: ViewsConfig = ViewsConfig()
     text: TextConfig = TextConfig()
@@ -188,19 +203,19 @@ class RunConfig(_Section):
     schedule: Annotated[ConstantSchedule | WarmupLinearSchedule, Field(discriminator="name")] = ConstantSchedule()
     seed: Seed = 42
     """Order of samples, choice of views, dropout, and the objective's own networks."""
-    epochs: PositiveInt
+    epochs: Count
     """The run ends after epochs x samples, in batches that cross from one epoch into the next."""
-    batch_size: PositiveInt = 64
+    batch_size: Count = 64
     """Samples a step, over all micro-batches and processes."""
-    micro_batch_size: PositiveInt | None = None
+    micro_batch_size: Count | None = None
     """Samples a forward in each process; left out, its whole share."""
     precision: Literal["fp32", "fp16", "bf16"] = "fp32"
     """`fp16` and `bf16` are automatic mixed precision, the first with a scaler of the loss."""
     tf32: bool = False
-    clip_norm: PositiveFloat | None = None
+    clip_norm: PositiveReal | None = None
     """Global norm to which gradients are clipped."""
     device: Literal["auto", "cpu"] = "auto"
-    workers: Annotated[int, Field(ge=0)] = 0
+    workers: Annotated[int, Field(ge=0, le=1024)] = 0
     """Processes that prepare inputs; changes nothing that is computed."""
     snapshots: Epochs = ()
     """Epochs after which the student is kept."""
@@ -208,12 +223,12 @@ class RunConfig(_Section):
     """Seeds whose runs keep snapshots; left out, all. A grid needs only those that a study looks at."""
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoints: CheckpointConfig = CheckpointConfig()
-    log_every: PositiveInt = 10
-    monitor_every: Annotated[int, Field(ge=0)] = 50
+    log_every: Count = 10
+    monitor_every: CountOrZero = 50
     """Steps between looks at how far the teacher is blocked on the batch; 0: never."""
     tensorboard: bool = True
     study: StudyConfig = StudyConfig()
-    methods: dict[str, dict[str, Any]] = {}
+    methods: dict[str, PlainData] = {}
     """Overrides (dotted key -> value) that hold only for one objective, by its name."""
 
     @model_validator(mode="before")
@@ -241,4 +256,4 @@ class RunConfig(_Section):
     @property
     def directory(self) -> str:
         """`output` with its placeholders filled in."""
-        return self.output.replace("{objective}", self.objective.name).replace("{seed}", str(self.seed))
+        return fill_output(self.output, {"{objective}": self.objective.name, "{seed}": str(self.seed)})

@@ -1,11 +1,18 @@
 """What every section of a configuration has in common."""
 
-from typing import Annotated
+import math
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, ConfigDict, PositiveInt, WithJsonSchema
+from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema
+
+from tpkd.files import InputError, check_path, shortened
 
 SECTION = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 """Frozen; unknown keys and numbers that are not finite are refused; what stands below a key describes it."""
+
+DATA_PLACEHOLDER = "$TPKD_DATA"
+"""Stands in a path for the folder that the variable of that name gives: the only one that is ever filled in."""
+_PATH_KINDS = ("folder", "jsonl", "csv", "hf")
 
 SEEDS = 2**32
 """As many seeds as NumPy's generator knows: the fewest of all that a run seeds."""
@@ -17,15 +24,97 @@ def _check_seed(seed: int) -> int:
     return seed
 
 
+_SEED_SCHEMA = {"type": "integer", "minimum": 0, "maximum": SEEDS - 1}
+Seed = Annotated[int, AfterValidator(_check_seed), WithJsonSchema(_SEED_SCHEMA)]
+
+LARGEST_COUNT = 10**9
+"""Of anything that is counted: epochs x samples then stays within 64 bits."""
+SMALLEST, LARGEST = 1e-30, 1e18
+"""Sizes of numbers that enter float32: products of two do not overflow there."""
+MAX_DEPTH = 32
+"""Lists in lists in sections: nobody means more."""
+
+Count = Annotated[int, Field(gt=0, le=LARGEST_COUNT)]
+CountOrZero = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
+"""A count that may be 0."""
+
+
 def _check_epochs(epochs: tuple[int, ...]) -> tuple[int, ...]:
-    repeated = [epoch for epoch in epochs if epochs.count(epoch) > 1]
-    if repeated:
-        raise ValueError(f"expected every epoch once, found {repeated[0]} twice")
+    seen: set[int] = set()
+    for epoch in epochs:
+        if epoch in seen:
+            raise ValueError(f"expected every epoch once, found {epoch} twice")
+        seen.add(epoch)
     return epochs
 
 
-Epochs = Annotated[tuple[PositiveInt, ...], AfterValidator(_check_epochs)]
+Epochs = Annotated[tuple[Count, ...], AfterValidator(_check_epochs)]
 """After each of which something is kept or looked at."""
 
-_SEED_SCHEMA = {"type": "integer", "minimum": 0, "maximum": SEEDS - 1}
-Seed = Annotated[int, AfterValidator(_check_seed), WithJsonSchema(_SEED_SCHEMA)]
+
+def _check_float(value: float) -> float:
+    if value and not SMALLEST <= abs(value) <= LARGEST:
+        raise ValueError(f"expected a number that float32 computes with, {SMALLEST} to {LARGEST}, found {value}")
+    return value
+
+
+Real = Annotated[float, AfterValidator(_check_float)]
+PositiveReal = Annotated[float, Field(gt=0), AfterValidator(_check_float)]
+NonNegativeReal = Annotated[float, Field(ge=0), AfterValidator(_check_float)]
+
+LocalPath = Annotated[str, AfterValidator(check_path)]
+
+
+def _check_output(output: str) -> str:
+    if DATA_PLACEHOLDER in output:
+        raise ValueError(f"expected a path without {DATA_PLACEHOLDER}, which stands for data and weights alone")
+    return check_path(output)
+
+
+def _check_source(name: str) -> str:
+    kind, _, path = name.partition(":")
+    if kind in _PATH_KINDS and path:
+        check_path(path)
+    return name
+
+
+Output = Annotated[str, AfterValidator(_check_output)]
+Source = Annotated[str, AfterValidator(_check_source)]
+"""A data set or a network by name, or a kind and a path: `csv:PATH`, `hf:PATH_OR_ID`."""
+
+
+def check_plain(value: Any, depth: int = 0) -> Any:
+    """Plain data, as JSON has it: what a run keeps of its configuration must read as it was.
+
+    Example:
+        >>> check_plain({"hidden": [8, 8]})
+        {'hidden': [8, 8]}
+    """
+    if depth > MAX_DEPTH:
+        raise ValueError(f"expected at most {MAX_DEPTH} levels, found more")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise ValueError(f"expected keys that are words, found {shortened(repr(key), 60)}")
+            check_plain(item, depth + 1)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            check_plain(item, depth + 1)
+    elif not isinstance(value, str | int | float | None) or (isinstance(value, float) and not math.isfinite(value)):
+        raise ValueError(f"expected text, numbers, lists and sections, found {shortened(repr(value), 60)}")
+    return value
+
+
+def _check_options(options: dict[str, Any]) -> dict[str, Any]:
+    check_plain(options)
+    tokenizer = options.get("tokenizer")
+    if isinstance(tokenizer, str):
+        try:
+            check_path(tokenizer)
+        except InputError as error:
+            raise ValueError(f"tokenizer: {error}") from error
+    return options
+
+
+PlainData = Annotated[dict[str, Any], AfterValidator(check_plain)]
+ModelOptions = Annotated[dict[str, Any], AfterValidator(_check_options)]

@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import BaseModel, Field, NonNegativeFloat, model_validator
 
-from tpkd.config.section import SECTION, Epochs, Seed
+from tpkd.config.section import SECTION, Count, CountOrZero, Epochs, PositiveReal, Seed
 
 
 class _Section(BaseModel):
@@ -16,7 +16,7 @@ class BlockingConfig(_Section):
 
     states: Epochs = ()
     """Epochs of snapshots; left out, all of them."""
-    samples: PositiveInt = 2000
+    samples: Count = 2000
     splits: tuple[Literal["train", "test"], ...] = ("train", "test")
     """Which samples: not stated in the paper."""
 
@@ -26,8 +26,8 @@ class ExactHeadConfig(_Section):
 
     states: Epochs = ()
     """Epochs of snapshots; left out, the first and the last."""
-    batches: PositiveInt = 32
-    batch_size: PositiveInt = 64
+    batches: Count = 32
+    batch_size: Count = 64
     step_size: Annotated[float, Field(gt=0, le=0.8)] = 0.01
     """Of the output; up to 4/5, where the descent of the joint potential is stated."""
 
@@ -37,9 +37,9 @@ class CertificatesConfig(_Section):
 
     states: Epochs = ()
     """Epochs of snapshots; left out, the first and the last."""
-    batches: PositiveInt = 16
-    batch_size: PositiveInt = 64
-    microbatch: PositiveInt = 8
+    batches: Count = 16
+    batch_size: Count = 64
+    microbatch: Count = 8
     """Rows of a vector-Jacobian product; the pairs keep the run's own `micro_batch_size`."""
     rank_tolerance: Annotated[float, Field(ge=0, lt=1)] = 1e-10
     spectral_tolerance: Annotated[float, Field(ge=0, lt=1)] = 1e-12
@@ -48,12 +48,12 @@ class CertificatesConfig(_Section):
 class ContinuationConfig(_Section):
     """`tpkd study continuation`: three objectives from one state, on the same samples."""
 
-    state: PositiveInt | None = None
+    state: Count | None = None
     """Epoch of a snapshot; left out, the last."""
-    iterations: PositiveInt = 128
-    observation: PositiveInt = 2048
+    iterations: Count = 128
+    observation: Count = 2048
     """Samples that are looked at and never learned from."""
-    points: tuple[Annotated[int, Field(ge=0)], ...] = (0, 1, 8, 32, 64, 128)
+    points: tuple[CountOrZero, ...] = (0, 1, 8, 32, 64, 128)
     """Iterations after which they are looked at; the start and the end always are."""
 
 
@@ -64,7 +64,7 @@ class StudyConfig(_Section):
     """Chooses samples and their views."""
     tolerance: NonNegativeFloat = 1e-12
     """By how much rounding may break an inequality of the theory."""
-    learning_rate: PositiveFloat | None = None
+    learning_rate: PositiveReal | None = None
     """Of training iterations; left out, the base rate of the run, whatever its schedule came to."""
     blocking: BlockingConfig = BlockingConfig()
     exact_head: ExactHeadConfig = ExactHeadConfig()

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 from tpkd.files import InputError
 
 POOLINGS = ("pooler", "mean")
+MAX_SIZE = 1 << 24
+"""Of a width, a vocabulary or an input; what is larger is a slip, and would ask for more memory than there is."""
 WORDS = "words"
 """The tokenizer that needs no file."""
 
@@ -130,8 +132,8 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def _check_positive(name: str, value: int) -> None:
-    if value < 1:
-        raise InputError(f"{name}: expected at least 1, found {value}")
+    if not 1 <= value <= MAX_SIZE:
+        raise InputError(f"{name}: expected 1 to {MAX_SIZE}, found {value}")
 
 
 def _check_rate(name: str, value: float) -> None:

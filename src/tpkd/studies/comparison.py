@@ -1,6 +1,6 @@
 """`tpkd compare`: objectives × seeds from one start, on the same data in the same order, with one teacher."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,6 +9,7 @@ import torch
 
 from tpkd.arrays import open_array
 from tpkd.cache.lock import locked
+from tpkd.config import Override
 from tpkd.files import InputError, publish, read_text, reading, sha256
 from tpkd.records.comparison import ComparisonRecord
 from tpkd.studies.caching import OnNote
@@ -83,7 +84,7 @@ def compare(
 
 
 def open_grid(
-    path: str | Path, overrides: list[str], *, methods: list[str] | None = None, seeds: list[int] | None = None
+    path: str | Path, overrides: Sequence[Override], *, methods: list[str] | None = None, seeds: list[int] | None = None
 ) -> Grid:
     """The grid of a configuration, with what an earlier call has put into its directory."""
     grid = plan_grid(path, overrides, methods=methods, seeds=seeds)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from tpkd.config import RunConfig, load_config
+from tpkd.config import DATA_PLACEHOLDER, Override, RunConfig, literal_output, load_config
 from tpkd.files import InputError
 from tpkd.records import DiagnosisRecord
 from tpkd.records.comparison import ComparisonRecord
@@ -21,7 +21,7 @@ from tpkd.studies.mechanism import STUDIES, run_study, study_path
 from tpkd.studies.reporting import FIGURES_NAME, read_records, write_report
 from tpkd.studies.workers import JobEvent, OnProgress, run_jobs
 from tpkd.training import RunResult, train
-from tpkd.training.directory import CONFIG_NAME, write_text
+from tpkd.training.directory import CONFIG_NAME, STUDENT_NAME, write_text
 
 CONFIGS = Path(__file__).parent / "configs"
 DIAGNOSED = ("ce", "kd", "tpkd")
@@ -47,8 +47,8 @@ def run_demo(
     processes: int,
     watcher: Watcher | None = None,
     seeds: Sequence[int] = DEFAULT_SEEDS,
-    teacher_overrides: Sequence[str] = (),
-    overrides: Sequence[str] = (),
+    teacher_overrides: Sequence[Override] = (),
+    overrides: Sequence[Override] = (),
 ) -> DemoResult:
     """Do everything that is not done yet, and write the report.
 
@@ -57,8 +57,8 @@ def run_demo(
         processes: runs at a time, with one thread each.
         watcher: told about progress.
         seeds: of the grid.
-        teacher_overrides: `key=value` for the teacher's run.
-        overrides: `key=value` for the grid.
+        teacher_overrides: for the teacher's run.
+        overrides: for the grid, as `load_config` takes them.
 
     Raises:
         InputError: the directory holds something else or cannot be written.
@@ -85,15 +85,15 @@ def _run(
     processes: int,
     watcher: Watcher,
     seeds: Sequence[int],
-    teacher_overrides: Sequence[str],
-    overrides: Sequence[str],
+    teacher_overrides: Sequence[Override],
+    overrides: Sequence[Override],
 ) -> DemoResult:
     teacher = _train_teacher(directory, teacher_overrides, watcher)
-    places = (
-        f"output={directory}/{{objective}}/seed-{{seed}}",
-        f"teacher.weights={directory}/teacher/student.safetensors",
-        f"teacher.cache={directory}/cache",
-    )
+    places: list[Override] = [
+        ("output", f"{literal_output(directory)}/{{objective}}/seed-{{seed}}"),
+        ("teacher.weights", str(directory / "teacher" / STUDENT_NAME)),
+        ("teacher.cache", str(directory / "cache")),
+    ]
     grid = open_grid(CONFIGS / "demo.yaml", [*places, *overrides], seeds=list(seeds))
     record = compare(grid, processes=processes, watcher=watcher)
     failed = _study(_studied(grid), processes, watcher)
@@ -114,6 +114,8 @@ def _one_spelling(directory: Path) -> Path:
 
 
 def _check_directory(directory: Path) -> None:
+    if DATA_PLACEHOLDER in str(directory):  # in the paths of weights and caches it would be filled in
+        raise InputError(f"{directory}: expected a directory without {DATA_PLACEHOLDER} in its name")
     if not directory.exists():
         return
     ours = (directory / "teacher" / CONFIG_NAME).exists()
@@ -122,8 +124,9 @@ def _check_directory(directory: Path) -> None:
         raise InputError(f"{directory}: expected a new directory or one that an earlier demo made, found other files")
 
 
-def _train_teacher(directory: Path, overrides: Sequence[str], watcher: Watcher) -> RunResult:
-    config = load_config(CONFIGS / "demo-teacher.yaml", [f"output={directory}/teacher", *overrides])
+def _train_teacher(directory: Path, overrides: Sequence[Override], watcher: Watcher) -> RunResult:
+    place: Override = ("output", literal_output(directory / "teacher"))
+    config = load_config(CONFIGS / "demo-teacher.yaml", [place, *overrides])
     result = train(config, on_step=lambda report: watcher.on_stage("teacher", report.step, report.num_steps))
     watcher.on_stage("teacher", result.steps, result.steps)
     return result

@@ -7,7 +7,15 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from tpkd.class_names import check_class_names
-from tpkd.config import ConfigError, RunConfig, load_config
+from tpkd.config import (
+    PLACEHOLDERS,
+    ConfigError,
+    Override,
+    RunConfig,
+    fill_output,
+    load_config,
+    placeholders_in,
+)
 from tpkd.files import InputError, did_you_mean
 from tpkd.objectives import names
 from tpkd.records.comparison import DataFacts
@@ -20,8 +28,6 @@ STUDENTS_NAME = "students"
 
 SHARED_KEYS = ("data", "limit", "views", "text", "student", "teacher", "epochs", "batch_size", "evaluation")
 """What no objective may have for itself: cells that differ here do not compare objectives."""
-
-_PLACEHOLDERS = ("{objective}", "{seed}")
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,7 @@ class Grid:
 
 def plan_grid(
     path: str | Path,
-    overrides: Sequence[str] = (),
+    overrides: Sequence[Override] = (),
     *,
     methods: Sequence[str] | None = None,
     seeds: Sequence[int] | None = None,
@@ -78,7 +84,7 @@ def plan_grid(
 
     Args:
         path: a run's configuration; its `output` names `{objective}` and `{seed}`.
-        overrides: `key=value`, for every run.
+        overrides: for every run, as `load_config` takes them.
         methods: names of `tpkd methods`, by default all.
         seeds: by default 42, 43, 44.
         known: objectives and seeds of earlier calls; of their cells, those that have been started stay in the tables.
@@ -100,14 +106,14 @@ def plan_grid(
     directory = grid_directory(plain.output)
     shared = list(overrides)
     if plain.student.head == "probe" and plain.student.probe_file is None:
-        shared.append(f"student.probe_file={directory / PROBE_NAME}")  # fitted once for all cells
+        shared.append(("student.probe_file", str(directory / PROBE_NAME)))  # fitted once for all cells
     objectives = tuple(name for name in names() if name in chosen or name in known[0])
     all_seeds = tuple(sorted({*asked_seeds, *known[1]}))
     possible = (
         GridCell(
             objective,
             seed,
-            load_config(path, [*shared, f"objective.name={objective}", f"seed={seed}"]),
+            load_config(path, [*shared, ("objective.name", objective), ("seed", seed)]),
             objective in chosen and seed in asked_seeds,
         )
         for objective, seed in itertools.product(objectives, all_seeds)
@@ -136,12 +142,12 @@ def grid_directory(output: str) -> Path:
         >>> grid_directory("runs/digits/{objective}-{seed}").as_posix()
         'runs/digits'
     """
-    missing = [placeholder for placeholder in _PLACEHOLDERS if placeholder not in output]
+    missing = [placeholder for placeholder in PLACEHOLDERS if placeholder not in placeholders_in(output)]
     if missing:
         raise ConfigError(f"output: expected {' and '.join(missing)} in it, so that cells do not share a directory")
     parts = PurePath(output).parts
-    first = next(index for index, part in enumerate(parts) if any(each in part for each in _PLACEHOLDERS))
-    return Path(*parts[:first])
+    first = next(index for index, part in enumerate(parts) if placeholders_in(part))
+    return Path(*(fill_output(part, {}) for part in parts[:first]))
 
 
 def _check_shared(cells: Sequence[GridCell]) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tpkd.class_names import check_class_names
-from tpkd.config import load_config
+from tpkd.config import literal_output, load_config
 from tpkd.files import InputError, read_text, reading
 from tpkd.records import (
     BlockingRecord,
@@ -90,7 +90,7 @@ def _single_run(directory: Path) -> ComparisonRecord:
         raise InputError(
             f"{directory}: expected a comparison or a run, found neither comparison.json nor {CONFIG_NAME}"
         )
-    config = load_config(directory / CONFIG_NAME, [f"output={directory}"])
+    config = load_config(directory / CONFIG_NAME, [("output", literal_output(directory))])
     name = config.objective.name
     cell = GridCell(name, config.seed, config)
     grid = Grid(directory.resolve().name, directory, (name,), (config.seed,), (cell,), config)

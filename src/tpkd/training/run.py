@@ -226,6 +226,10 @@ def build_objective(config: RunConfig, student: Classifier, teacher: FrozenModel
     if teacher is not None and teacher.layer_sizes and student_layers:
         sizes["layer_sizes"] = tuple(zip(student_layers, teacher.layer_sizes, strict=True))
     known = {name: size for name, size in sizes.items() if name in defaults}
+    for name, size in known.items():
+        found = chosen.settings.get(name, size)
+        if (tuple(map(tuple, found)) if _is_table(found) else found) != size:
+            raise ConfigError(f"objective.settings.{name}: expected {size}, as the networks have it, found {found!r}")
     with keyed("objective"), torch.random.fork_rng(devices=()):
         torch.manual_seed(config.seed)
         objective = create(chosen.name, **(known | chosen.settings))
@@ -243,6 +247,10 @@ def build_objective(config: RunConfig, student: Classifier, teacher: FrozenModel
     with keyed("objective"):
         copy.deepcopy(objective).losses(_blank_batch(config, sizes))
     return objective
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(row, list) for row in value)
 
 
 def _blank_batch(config: RunConfig, sizes: dict[str, Any]) -> Batch:
