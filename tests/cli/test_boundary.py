@@ -75,7 +75,7 @@ def test_paths_that_no_disk_has(tpkd, tmp_path, monkeypatch, arguments):
         ([f"data.name=folder:{'x' * 300}"], "x" * 300),
         (["student.options.hidden=[99999999999999999999999]"], "student: hidden: expected 1 to 16777216"),
         (["student.options.input_size=99999999999999"], "student: input_size: expected 1 to 16777216"),
-        (["student.options.hidden=[16000000, 16000000]"], "student: not enough memory"),
+        (["student.options={hidden: [16000000], input_size: 16000000}"], "student: not enough memory"),
         (
             [ONLINE, "objective={name: dhkd, settings: {feature_size: 3}}"],
             "objective.settings.feature_size: expected 4",
