@@ -40,7 +40,7 @@ def _near_chance(found: Competence, examples: str) -> str:
         )
         return f"Warning: {few}: even all right cannot be told from {guess}."
     return (
-        f"Warning: the teacher seems to know nothing of these labels: that share cannot be told from {guess}. If it "
-        "was trained for them, the order of its classes or of its rows is not that of the labels. Do not rely on "
+        f"Warning: the teacher seems to know nothing of these labels: that is not clearly more often than {guess}. If "
+        "it was trained for them, the order of its classes or of its rows is not that of the labels. Do not rely on "
         "anything that is said about its knowledge."
     )
