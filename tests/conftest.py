@@ -1,8 +1,15 @@
-"""After the tests: how many faults were injected, summed over the tests that count them."""
+"""Before the tests: Ctrl-C as in a terminal. After them: how many faults were injected, over all that count them."""
 
+import signal
 from collections import Counter
 
 FAULT = "fault: "
+
+
+def pytest_configure():
+    # A shell starts what runs in its background with Ctrl-C ignored, and every process of the tests would inherit that.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_terminal_summary(terminalreporter):

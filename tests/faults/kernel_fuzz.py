@@ -7,14 +7,15 @@ import random
 import sys
 import threading
 
-from kernel_build import use_kernel
+if __name__ == "__main__":  # before anything loads the installed one
+    from kernel_build import use_kernel
 
-use_kernel(sys.argv[1])
+    use_kernel(sys.argv[1])
 
-import torch  # noqa: E402
-from torch import Tensor  # noqa: E402
+import torch
+from torch import Tensor
 
-from tpkd.objectives import linear_tpkd_loss, tpkd_loss  # noqa: E402
+from tpkd.objectives import linear_tpkd_loss, tpkd_loss
 
 INTEGERS = (torch.int64, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint64)
 EDGES = (3, 4, 31, 63, 64, 65, 127, 128, 129, 191, 192, 193, 1999, 2000)
@@ -185,4 +186,5 @@ def main() -> None:
     print("done", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()
