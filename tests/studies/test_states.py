@@ -143,10 +143,10 @@ def test_a_state_is_looked_at_once(ce_run, study):
 
 
 @pytest.mark.parametrize("study", [study_continuation, study_certificates])
-def test_a_student_that_a_study_breaks_is_said_in_one_line(ce_run, study):
+def test_a_student_that_a_study_breaks_is_said_in_one_line(ce_run, study, monkeypatch):
     config = ce_run.studied("certificates.batches=1", "continuation.iterations=3")
     # Past the bound of the configuration, so that a small network breaks at its first steps.
-    config = config.model_copy(update={"study": config.study.model_copy(update={"learning_rate": 1e30})})
+    monkeypatch.setattr("tpkd.studies.states.Bench.learning_rate", 1e30)
     with pytest.raises(InputError, match=r"student: expected finite logits, found .*learning_rate"):
         study(config).to_json()
 
