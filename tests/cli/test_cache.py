@@ -43,7 +43,7 @@ def test_build_says_first_how_often_the_teacher_is_right(tpkd, config):
     assert re.match(
         r"The teacher is right on \d+\.\d % of 150 training samples, the student on \d+\.\d %; both", lines[0]
     )
-    assert lines[1].startswith("Warning: the teacher seems to know nothing of these labels: that share cannot be told")
+    assert lines[1].startswith("Warning: the teacher seems to know nothing of these labels: that is not clearly more")
     assert lines[2].startswith("building 1200 rows")
     whole = next(line for line in lines[3:] if line.startswith("The teacher is right"))
     assert re.match(r"The teacher is right on \d+\.\d % of 1,200 cached rows\.$", whole)
