@@ -220,18 +220,24 @@ def build_teacher(config: RunConfig, dataset: Dataset) -> Classifier:
     mapping = class_map(config, dataset)
     with keyed("teacher"):
         check_teacher_classes(teacher, dataset, mapping)
-        model = build_model(
-            expand_data(teacher.model),
-            num_classes=len(mapping.teacher_names) if mapping else dataset.num_classes,
-            options=_expand_options(teacher.options),
-            weights=None if teacher.weights is None else expand_data(teacher.weights),
-            head=teacher.head,
-            seed=teacher.seed,
-        )
+        model = build_model(**_network(teacher, dataset, mapping))
         check_teacher_classes(teacher, dataset, mapping, model)
         _check_layers(model, teacher.layers)
     _check_trained(teacher, model)
     return freeze(model)
+
+
+def _network(teacher: TeacherConfig, dataset: Dataset, mapping: ClassMap | None) -> dict[str, Any]:
+    """What decides the teacher's network, as `build_model` and `model_source` take it."""
+    assert teacher.model is not None
+    return {
+        "name": expand_data(teacher.model),
+        "num_classes": len(mapping.teacher_names) if mapping else dataset.num_classes,
+        "options": _expand_options(teacher.options),
+        "weights": None if teacher.weights is None else expand_data(teacher.weights),
+        "head": teacher.head,
+        "seed": teacher.seed,
+    }
 
 
 def _check_trained(teacher: TeacherConfig, model: Classifier) -> None:
@@ -261,14 +267,7 @@ def teacher_source(config: RunConfig, dataset: Dataset) -> str | None:
     assert teacher.model is not None
     mapping = class_map(config, dataset)
     with keyed("teacher"):
-        source = model_source(
-            expand_data(teacher.model),
-            num_classes=len(mapping.teacher_names) if mapping else dataset.num_classes,
-            options=_expand_options(teacher.options),
-            weights=None if teacher.weights is None else expand_data(teacher.weights),
-            head=teacher.head,
-            seed=teacher.seed,
-        )
+        source = model_source(**_network(teacher, dataset, mapping))
     # A run that does not ask for an untrained teacher must not find its cache to be that of its own teacher.
     return f"{source}-untrained" if source and teacher.untrained else source
 
