@@ -9,9 +9,12 @@ import numpy as np
 import torch
 from benchmarks.timing import paired_ratio
 
-from tpkd.cache import CacheRecipe, CacheRows, TeacherCache, build_cache, open_cache
-from tpkd.data import ViewRecipe
-from tpkd.models import build_model
+from tpkd.data.views import ViewRecipe
+from tpkd.models.registry import build_model
+from tpkd.teacher.cache.build import build_cache
+from tpkd.teacher.cache.read import TeacherCache, open_cache
+from tpkd.teacher.cache.recipe import CacheRecipe
+from tpkd.teacher.cache.rows import CacheRows
 
 MOST_READ_MS = 0.1
 """A batch of 64 rows may take this long to read."""

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from tpkd.arrays import open_array
-from tpkd.studies.diagnose import diagnose_files
-from tpkd.studies.diagnose_inputs import open_inputs
+from tpkd.diagnosis.inputs import open_inputs
+from tpkd.diagnosis.run import diagnose_files
 
 SLOWEST = 30.0
 """A diagnosis may take at most this many times as long as log_softmax over its two files."""

@@ -7,7 +7,7 @@ from benchmarks.losses import EAGER, Loss
 from benchmarks.timing import interleaved_seconds, paired_ratio
 from torch import Tensor, nn
 
-from tpkd.models import build_model
+from tpkd.models.registry import build_model
 
 
 class BertMini(nn.Module):

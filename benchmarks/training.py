@@ -12,9 +12,13 @@ import numpy as np
 import torch
 from benchmarks.timing import interleaved_seconds, paired_ratio
 
-from tpkd.cache import CacheRecipe, build_cache
-from tpkd.config import RunConfig, resolve_config
-from tpkd.training import materials
+from tpkd.config.loading import resolve_config
+from tpkd.config.schema import RunConfig
+from tpkd.data.configured import load_data
+from tpkd.models.preparation import preprocessing, student_preparation
+from tpkd.teacher.cache.build import build_cache
+from tpkd.teacher.cache.recipe import CacheRecipe
+from tpkd.teacher.recipes import cache_rows
 from tpkd.training.checkpoint import Checkpoints
 from tpkd.training.run import Run, assemble, start_accelerator
 from tpkd.training.state import Progress, capture
@@ -92,13 +96,11 @@ def configure(student: Student, root: Path, objective: str) -> RunConfig:
 
 
 def make_cache(config: RunConfig, num_classes: int) -> None:
-    dataset = materials.load_data(config, "train")
-    preparation = materials.student_preparation(config, dataset)
-    recipe = CacheRecipe(
-        "random", dataset.fingerprint, materials.preprocessing(dataset, preparation), None, num_classes
-    )
+    dataset = load_data(config, "train")
+    preparation = student_preparation(config, dataset)
+    recipe = CacheRecipe("random", dataset.fingerprint, preprocessing(dataset, preparation), None, num_classes)
     assert config.teacher is not None
-    rows = materials.cache_rows(dataset, preparation)
+    rows = cache_rows(dataset, preparation)
     build_cache(
         str(config.teacher.cache), rows, lambda inputs: {"logits": 3 * torch.randn(_rows(inputs), num_classes)}, recipe
     )

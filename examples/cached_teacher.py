@@ -4,8 +4,11 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 from tpkd import tpkd_loss
-from tpkd.cache import CacheRecipe, CacheRows, build_cache, open_cache
-from tpkd.models import weights_fingerprint
+from tpkd.models.weights import weights_fingerprint
+from tpkd.teacher.cache.build import build_cache
+from tpkd.teacher.cache.read import open_cache
+from tpkd.teacher.cache.recipe import CacheRecipe
+from tpkd.teacher.cache.rows import CacheRows
 
 
 def network(hidden: int) -> nn.Module:

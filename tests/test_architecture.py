@@ -12,30 +12,44 @@ import tpkd
 
 SOURCE = Path(tpkd.__file__).parent
 
-BASE = {"records", "files", "arrays", "class_names", "termination"}
-BELOW_TRAINING = BASE | {"geometry", "theory", "objectives", "config", "data", "models", "cache"}
+BASE = {"errors", "files", "record", "lock", "arrays", "class_names", "termination"}
+"""What everything may use."""
+MATHS = BASE | {"geometry", "theory", "parameter_space", "objectives"}
+RUN = BASE | {"config", "data", "models", "teacher"}
+TOOLKIT = {"report", "competence"}
+SUBJECTS = {"diagnosis", "compare", "mechanism", "check_loss", "figures", "demo"}
 ALLOWED = {
-    "records": set(),
-    "files": set(),
-    "arrays": {"files", "class_names"},
+    "errors": set(),
+    "record": set(),
     "termination": set(),
-    "class_names": {"files"},
+    "files": {"errors"},
+    "lock": {"errors", "files"},
+    "class_names": {"errors", "files"},
+    "arrays": {"errors", "files", "class_names"},
     "geometry": BASE,
     "theory": BASE | {"geometry"},
     "parameter_space": BASE | {"geometry"},
     "objectives": BASE | {"geometry"},
     "config": BASE,
-    "data": BASE,
-    "models": BASE,
-    "cache": BASE,
-    "training": BELOW_TRAINING,
-    "report": {"records"},
-    "studies": BELOW_TRAINING | {"parameter_space", "training", "report"},
-    "integrations": BASE | {"geometry", "objectives", "theory", "cache", "training"},
-    "cli": BELOW_TRAINING | {"parameter_space", "training", "report", "studies"},
+    "data": BASE | {"config"},
+    "models": BASE | {"config", "data"},
+    "teacher": BASE | {"config", "data", "models", "competence"},
+    "training": (MATHS | RUN) - {"parameter_space"},
+    "report": set(),
+    "competence": {"report"},
+    "diagnosis": BASE | TOOLKIT | {"geometry", "theory", "teacher"},
+    "mechanism": MATHS | RUN | {"training", "report"},
+    "compare": MATHS | RUN | TOOLKIT | {"training", "diagnosis", "mechanism", "figures"},
+    "check_loss": BASE | {"geometry", "report"},
+    "figures": BASE | {"geometry", "theory", "report"},
+    "demo": RUN | {"training", "compare", "diagnosis", "mechanism", "figures"},
+    "integrations": BASE | {"geometry", "objectives", "theory", "teacher", "training"},
+    "cli": MATHS | RUN | TOOLKIT | SUBJECTS | {"training"},
     "__init__": {"geometry", "theory", "parameter_space", "objectives"},
     "__main__": {"cli"},
 }
+RECORDS_ONLY = ("record", "tables", "charts", "reading", "page", "terminal")
+"""Files of a subject that show what was found, and import nothing that computes."""
 MODULES = sorted(SOURCE.rglob("*.py"))
 
 
@@ -59,6 +73,22 @@ def test_imports_go_one_way(path):
     part = part_of(path)
     extra = set(imported_parts(path)) - ALLOWED[part] - {part}
     assert not extra, f"{part} may not import {extra}"
+
+
+@pytest.mark.parametrize(
+    "module",
+    [".".join(path.relative_to(SOURCE.parent).with_suffix("").parts) for path in MODULES if path.stem in RECORDS_ONLY],
+)
+def test_what_shows_records_imports_no_torch(module):
+    if module.split(".")[1] not in SUBJECTS | {"competence"}:
+        pytest.skip("not a subject's folder")
+    code = f"import sys; sys.modules['tpkd'] = type(sys)('tpkd'); sys.modules['tpkd'].__path__ = [{str(SOURCE)!r}]"
+    code += f"; import {module}; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_no_package_has_the_name_of_a_public_function():
+    assert not {path.parent.name for path in SOURCE.glob("*/__init__.py")} & set(tpkd.__all__)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))

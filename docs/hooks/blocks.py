@@ -110,7 +110,7 @@ def _try_block(block: Block, place: str, namespace: dict[str, Any], printed: str
 def run_command(command: str) -> str:
     """Run one `tpkd` command in this process and in the current directory; returns what it printed."""
     from tpkd.cli.main import app
-    from tpkd.files import InputError
+    from tpkd.errors import InputError
 
     expected = re.search(r"# exit (\d)$", command)
     words = shlex.split(command, comments=True)
@@ -155,7 +155,7 @@ def check_command(command: str) -> None:
 
 def _check_tpkd(arguments: list[str]) -> None:
     from tpkd.cli.main import app
-    from tpkd.config import load_config
+    from tpkd.config.loading import load_config
 
     command, rest = get_command(app), list(arguments)
     while isinstance(command, TyperGroup):
@@ -169,7 +169,7 @@ def _check_tpkd(arguments: list[str]) -> None:
 
 def check_settings(settings: dict[str, Any]) -> None:
     """See that a piece of a configuration is one, once what every run needs is added."""
-    from tpkd.config import resolve_config
+    from tpkd.config.loading import resolve_config
 
     rest = {"objective": "tpkd", "optimizer": {"name": "sgd", "learning_rate": 0.1}, "epochs": 1}
     resolve_config(rest | settings)

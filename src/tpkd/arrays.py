@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from tpkd.class_names import recorded_names
-from tpkd.files import InputError, file_size, open_regular, open_safetensors, reading
+from tpkd.errors import InputError
+from tpkd.files import file_size, open_regular, open_safetensors, reading
 
 ARRAY_SUFFIXES = (".npy", ".npz", ".safetensors")
 MAX_HEADER_BYTES = 1 << 16

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tpkd.files import InputError, open_safetensors, read_lines, read_text, reading
+from tpkd.errors import InputError
+from tpkd.files import open_safetensors, read_lines, read_text, reading
 
 METADATA_KEY = "class_names"
 """Where a safetensors file keeps the names of its classes: a JSON list."""
@@ -41,8 +42,8 @@ def check_class_names(
         >>> check_class_names(["dog", "cat"], ["cat", "dog"], found_in="teacher.weights", expected_in="the data")
         Traceback (most recent call last):
             ...
-        tpkd.files.InputError: teacher.weights: class 0: expected 'cat' as in the data, found 'dog': the same names in \
-another order
+        tpkd.errors.InputError: teacher.weights: class 0: expected 'cat' as in the data, found 'dog': the same names \
+in another order
     """
     theirs, ours = known_names(found), known_names(expected)
     if theirs is None or ours is None or _folded(theirs) == _folded(ours):
@@ -70,7 +71,7 @@ def check_declared_names(declared: Sequence[str], recorded: Sequence[str] | None
         >>> check_declared_names(["dog", "cat"], ["cat", "dog"], file="names.txt", network="teacher.weights")
         Traceback (most recent call last):
             ...
-        tpkd.files.InputError: names.txt: class 0: found 'dog', which is class 1 of teacher.weights; list the classes \
+        tpkd.errors.InputError: names.txt: class 0: found 'dog', which is class 1 of teacher.weights; list the classes \
 in the order of the network's outputs
     """
     names = known_names(recorded)

@@ -4,7 +4,6 @@ Whatever the outside hands in is opened by `open_regular`: a regular file, reach
 block the program and a device would never end.
 """
 
-import difflib
 import errno
 import hashlib
 import io
@@ -13,11 +12,13 @@ import re
 import stat
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO, Any
+
+from tpkd.errors import InputError, shortened
 
 MAX_TEXT_BYTES = 64 << 20
 """What a config, a record or a list of names may have; whoever needs more says so."""
@@ -28,27 +29,6 @@ MAX_LINE_LENGTH = 16 << 20
 
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
-
-
-class InputError(ValueError):
-    """What the user handed in is wrong; the message is one line that names the file and what was expected.
-
-    Names of files and keys may hold line breaks, terminal codes or halves of characters: those are shown as escapes.
-
-    Example:
-        >>> print(InputError("a\\nb: expected a file"))
-        a\\nb: expected a file
-    """
-
-    def __init__(self, message: object) -> None:
-        """Make the message one printable line."""
-        super().__init__(_printable(str(message)))
-
-
-def _printable(text: str) -> str:
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def check_path(text: str) -> str:
@@ -62,10 +42,10 @@ def check_path(text: str) -> str:
     Example:
         >>> check_path("runs/x #2")
         'runs/x #2'
-        >>> check_path("s3://x")
+        >>> check_path("s3://x")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
             ...
-        tpkd.files.InputError: expected a path on this machine, found 's3://x'; s3:// is not supported: copy or mount it
+        tpkd.errors.InputError: expected a path on this machine, found 's3://x'; s3:// is not supported: ...
     """
     scheme = _SCHEME.match(text)
     if scheme:
@@ -78,46 +58,6 @@ def check_path(text: str) -> str:
     except UnicodeEncodeError:
         raise InputError(f"expected a path on this machine in UTF-8, found {shortened(text)!r}") from None
     return text
-
-
-def shortened(text: str, length: int = 200) -> str:
-    """The start of a text that may have no end.
-
-    Example:
-        >>> shortened("abcdef", 4)
-        'abc…'
-    """
-    return text if len(text) <= length else text[: length - 1] + "…"
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the closest known one, if any is close.
-
-    Example:
-        >>> did_you_mean("tkpd", ["ce", "kd", "tpkd"])
-        '; did you mean tpkd?'
-        >>> did_you_mean("quantum", ["ce", "kd", "tpkd"])
-        ''
-    """
-    close = difflib.get_close_matches(shortened(name), list(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]}?" if close else ""
-
-
-@contextmanager
-def extra(name: str) -> Iterator[None]:
-    """Turn the absence of an optional library into one line that names the extra to install.
-
-    Example:
-        >>> with extra("train"):
-        ...     import no_such_library
-        Traceback (most recent call last):
-            ...
-        tpkd.files.InputError: no_such_library is not installed: pip install 'tpkd[train]'
-    """
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise InputError(f"{error.name} is not installed: pip install 'tpkd[{name}]'") from error
 
 
 @contextmanager
@@ -150,7 +90,7 @@ def open_regular(path: str | Path) -> io.BufferedReader:
         >>> open_regular("/dev/null")
         Traceback (most recent call last):
             ...
-        tpkd.files.InputError: /dev/null: expected a regular file, found a device
+        tpkd.errors.InputError: /dev/null: expected a regular file, found a device
     """
     # A FIFO opened without O_NONBLOCK waits for its writer; for a regular file the flag means nothing.
     flags = os.O_RDONLY
@@ -235,7 +175,7 @@ def read_bounded(path: str | Path, limit: int = MAX_TEXT_BYTES) -> bytes:
         >>> read_bounded(path, 3)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
             ...
-        tpkd.files.InputError: ...: expected at most 3 bytes, found more
+        tpkd.errors.InputError: ...: expected at most 3 bytes, found more
     """
     with open_regular(path) as file, reading(path):
         # The size spares reading a file that is too long; a file that grows or hides its size is caught by its bytes.

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from tpkd.arrays import open_array
-from tpkd.files import InputError
+from tpkd.errors import InputError
 
 ROWS = 23
 

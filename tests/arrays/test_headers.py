@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tpkd.arrays import open_array
-from tpkd.files import InputError
+from tpkd.errors import InputError
 
 HEADER = "{{'descr': '<f4', 'fortran_order': {order}, 'shape': {shape}, }}"
 

@@ -6,10 +6,10 @@ import io
 import math
 import shlex
 
-from tpkd.records import LossCheckRecord
-from tpkd.studies.check_loss import check_loss
-from tpkd.studies.check_loss_subject import Claims
-from tpkd.studies.check_loss_target import find_loss
+from tpkd.check_loss.examination import check_loss
+from tpkd.check_loss.record import LossCheckRecord
+from tpkd.check_loss.subject import Claims
+from tpkd.check_loss.target import find_loss
 
 REQUIRED = {"log_of_softmax": ("alpha=1.0", "beta=1.0")}
 """Settings without a default."""

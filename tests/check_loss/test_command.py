@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tpkd.check_loss.record import LossCheckRecord
 from tpkd.cli.main import app, main
-from tpkd.records import LossCheckRecord
 
 TESTS = Path(__file__).parents[1]
 

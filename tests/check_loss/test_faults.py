@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from check_loss.examination import examine, finding, outcome, run, shows_a_fault
-from tpkd.studies.check_loss_range import Extreme
-from tpkd.studies.check_loss_subject import Claims, Subject
-from tpkd.studies.check_loss_target import find_loss
+from tpkd.check_loss.range import Extreme
+from tpkd.check_loss.subject import Claims, Subject
+from tpkd.check_loss.target import find_loss
 
 FAULTS = (
     # of public implementations

@@ -8,9 +8,9 @@ import torch
 import tpkd.objectives
 from check_loss import sound
 from check_loss.examination import examine, finding, outcome, run, shows_a_fault
-from tpkd.studies.check_loss import check_loss
-from tpkd.studies.check_loss_subject import INPUTS, Claims, ordinary_scene
-from tpkd.studies.check_loss_target import find_loss
+from tpkd.check_loss.examination import check_loss
+from tpkd.check_loss.subject import INPUTS, Claims, ordinary_scene
+from tpkd.check_loss.target import find_loss
 
 OTHER_INPUTS = {"dp_loss", "linear_tpkd_loss"}
 """They take a third network's logits, or features."""

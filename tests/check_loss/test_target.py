@@ -6,9 +6,9 @@ import types
 import pytest
 import torch
 
-from tpkd.files import InputError
-from tpkd.studies.check_loss import check_loss
-from tpkd.studies.check_loss_target import find_loss
+from tpkd.check_loss.examination import check_loss
+from tpkd.check_loss.target import find_loss
+from tpkd.errors import InputError
 
 
 @pytest.fixture

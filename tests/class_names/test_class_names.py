@@ -16,7 +16,7 @@ from tpkd.class_names import (
     recorded_names,
     to_metadata,
 )
-from tpkd.files import InputError
+from tpkd.errors import InputError
 
 NAMES = ("cat", "dog", "horse")
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from cli.training_runs import run
-from tpkd.studies import reporting
+from tpkd.compare import reporting
 from training.tiny import plain_config
 
 

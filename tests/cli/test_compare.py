@@ -11,10 +11,10 @@ import time
 import pytest
 
 from cli.training_runs import run
-from studies.small_demo import small_demo
-from tpkd.studies.comparison import read_comparison
-from tpkd.studies.demo import CONFIGS
-from tpkd.training import Checkpoints
+from demo.small_demo import small_demo
+from tpkd.compare.run import read_comparison
+from tpkd.demo.run import CONFIGS
+from tpkd.training.checkpoint import Checkpoints
 
 SMALL = ("limit=64", "evaluation.limit=50", "epochs=3", "batch_size=8", "methods={}", "monitor_every=4")
 
@@ -80,7 +80,7 @@ def test_ctrl_c_is_one_line_with_the_command_that_goes_on(tmp_path, capsys, monk
 
     command = [*arguments(tmp_path), "--methods", "ce", "--seeds", "5", "--jobs", "1"]
     with monkeypatch.context() as patch:
-        patch.setattr("tpkd.studies.comparison.run_jobs", interrupted)
+        patch.setattr("tpkd.compare.run.run_jobs", interrupted)
         code, out, err = run(capsys, monkeypatch, *command)
     assert (code, out) == (130, "")
     expected = "tpkd: interrupted; what is finished stays, the same command continues: tpkd "

@@ -11,10 +11,10 @@ import torch
 from typer.testing import CliRunner
 
 from cli.training_runs import run as run_main
-from studies.diagnosis_files import write_files
+from diagnosis.files_of import write_files
 from tpkd.cli.main import app
-from tpkd.files import InputError
-from tpkd.records import DiagnosisRecord
+from tpkd.diagnosis.record import DiagnosisRecord
+from tpkd.errors import InputError
 
 runner = CliRunner()
 

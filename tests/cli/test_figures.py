@@ -5,7 +5,7 @@ import sys
 from typer.testing import CliRunner
 
 from tpkd.cli.main import app
-from tpkd.files import InputError
+from tpkd.errors import InputError
 
 
 def test_figures_says_what_it_wrote(tmp_path):

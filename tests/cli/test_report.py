@@ -1,7 +1,7 @@
 import shutil
 
 from cli.training_runs import run
-from studies.small_demo import small_demo
+from demo.small_demo import small_demo
 
 
 def test_a_comparison_gives_the_page_and_tables_it_gave_before(tmp_path, capsys, monkeypatch):

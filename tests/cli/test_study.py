@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from studies.mechanism_run import train_runs
+from mechanism.ce_run import train_runs
 from tpkd.cli.study import study
-from tpkd.config import config_yaml
-from tpkd.files import InputError
-from tpkd.records import BlockingRecord, CertificatesRecord, ContinuationRecord, ExactHeadRecord
-from tpkd.studies import mechanism
+from tpkd.config.loading import config_yaml
+from tpkd.errors import InputError
+from tpkd.mechanism import studies as mechanism
+from tpkd.mechanism.record import BlockingRecord, CertificatesRecord, ContinuationRecord, ExactHeadRecord
 
 RECORDS = {
     "blocking": BlockingRecord,

@@ -8,8 +8,9 @@ import pytest
 import yaml
 
 from cli.training_runs import run
-from tpkd.config import SEEDS, config_yaml, load_config
-from tpkd.training import take_step
+from tpkd.config.loading import config_yaml, load_config
+from tpkd.config.section import SEEDS
+from tpkd.training.step import take_step
 from training.tiny import plain_config, with_cache
 
 

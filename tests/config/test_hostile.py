@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from tpkd.config import load_config
-from tpkd.files import InputError
+from tpkd.config.loading import load_config
+from tpkd.errors import InputError
 
 MINIMAL = """
 output: runs/{objective}-{seed}
@@ -187,6 +187,6 @@ def test_values_of_the_program_are_not_parsed(file):
 
 @pytest.mark.parametrize("name", ["".join(parts) for parts in itertools.product(("", "{", "{{", "}"), ("a", "{seed}"))])
 def test_braces_can_be_said(file, name):
-    from tpkd.config import literal_output
+    from tpkd.config.output import literal_output
 
     assert load_config(file, [("output", literal_output(name))]).directory == name

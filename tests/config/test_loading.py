@@ -3,8 +3,9 @@ import json
 import pytest
 import yaml
 
-from tpkd.config import ConfigError, RunConfig, config_yaml, expand_data, json_schema, keyed, load_config
-from tpkd.files import InputError
+from tpkd.config.loading import ConfigError, config_yaml, expand_data, json_schema, keyed, load_config
+from tpkd.config.schema import RunConfig
+from tpkd.errors import InputError
 
 MINIMAL = """
 output: runs/{objective}-{seed}

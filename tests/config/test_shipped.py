@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tpkd.config import json_schema, load_config
+from tpkd.config.loading import json_schema, load_config
 from tpkd.objectives import create, names
 from tpkd.training.schedule import rate_factor
 
@@ -123,7 +123,7 @@ def test_what_the_paper_leaves_open_is_marked(path):
 @pytest.mark.parametrize(("path", "expected"), [(VISION, {"ce-42"}), (TEXT, set())], ids=["vision", "text"])
 def test_only_cells_that_a_study_looks_at_keep_snapshots(path, expected):
     """Three snapshots of PiT-B and its momentum take 2.6 GB."""
-    from tpkd.studies.grid import plan_grid
+    from tpkd.compare.grid import plan_grid
 
     grid = plan_grid(path)
     assert len(grid.cells) == 42

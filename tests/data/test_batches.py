@@ -5,19 +5,12 @@ import pytest
 import torch
 from PIL import Image
 
-from tpkd.data import (
-    DIGITS_VIEWS,
-    Dataset,
-    PlainBatches,
-    Preparation,
-    SampleOrder,
-    TrainingBatches,
-    ViewRecipe,
-    choose_views,
-    load_batches,
-    load_dataset,
-)
-from tpkd.files import InputError
+from tpkd.data.batches import PlainBatches, Preparation, TrainingBatches, load_batches
+from tpkd.data.dataset import Dataset
+from tpkd.data.loading import load_dataset
+from tpkd.data.order import SampleOrder, choose_views
+from tpkd.data.views import DIGITS_VIEWS, ViewRecipe
+from tpkd.errors import InputError
 
 FIELDS = ("inputs", "labels", "sample_ids", "view_ids", "epochs")
 DIGITS = load_dataset("digits", "train")

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from tpkd.data import ClassMap
-from tpkd.files import InputError
+from tpkd.data.class_map import ClassMap
+from tpkd.errors import InputError
 
 TEACHER = ("ant", "bee", "cat", "dog", "eel")
 

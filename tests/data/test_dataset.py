@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tpkd.data import Dataset
-from tpkd.files import InputError
+from tpkd.data.dataset import Dataset
+from tpkd.errors import InputError
 
 
 def images(**changes):

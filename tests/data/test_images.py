@@ -10,7 +10,7 @@ from PIL import Image
 
 from tpkd.data.dataset import ImageFiles
 from tpkd.data.folder import IMAGE_SUFFIXES
-from tpkd.files import InputError
+from tpkd.errors import InputError
 
 EPS = b"""%!PS-Adobe-3.0 EPSF-3.0
 %%BoundingBox: 0 0 8 8

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tpkd.data import load_dataset
 from tpkd.data.folder import path_id
-from tpkd.files import InputError
+from tpkd.data.loading import load_dataset
+from tpkd.errors import InputError
 
 
 def test_digits_hold_out_a_share_of_every_class():

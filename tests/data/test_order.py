@@ -3,8 +3,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from tpkd.data import SampleOrder, choose_views
-from tpkd.data.order import hash_words, uniform_integers
+from tpkd.data.order import SampleOrder, choose_views, hash_words, uniform_integers
 
 MASK = 2**64 - 1
 

@@ -8,8 +8,8 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from tpkd.data import read_pickled_arrays
-from tpkd.files import InputError
+from tpkd.data.pickled_arrays import read_pickled_arrays
+from tpkd.errors import InputError
 
 PLAIN = (dict, list, str, bytes, int, float, bool, type(None), np.ndarray)
 

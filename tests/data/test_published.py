@@ -5,7 +5,8 @@ import os
 import numpy as np
 import pytest
 
-from tpkd.data import Preparation, TrainingBatches, load_batches, load_dataset
+from tpkd.data.batches import Preparation, TrainingBatches, load_batches
+from tpkd.data.loading import load_dataset
 
 pytestmark = pytest.mark.skipif(
     not os.environ.get("TPKD_DATA"), reason="TPKD_DATA does not name a folder with clinc150/ and cifar-100-python/"

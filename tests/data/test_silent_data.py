@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tpkd.data import Dataset, load_dataset
-from tpkd.files import InputError
+from tpkd.data.dataset import Dataset
+from tpkd.data.loading import load_dataset
+from tpkd.errors import InputError
 
 
 def write_csv(path, rows, header="text,label"):

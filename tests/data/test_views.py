@@ -6,8 +6,8 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from tpkd.data import DIGITS_VIEWS, IDENTITY_VIEW, ViewRecipe
-from tpkd.files import InputError
+from tpkd.data.views import DIGITS_VIEWS, IDENTITY_VIEW, ViewRecipe
+from tpkd.errors import InputError
 
 PAPER = ViewRecipe(num_views=8, seed=0, pad=4, flip=True, size=224, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.25))
 

@@ -10,9 +10,9 @@ from docs.hooks.blocks import COLUMNS, run_command
 from torch import nn
 from transformers import TrainingArguments
 
+from tpkd.figures.illustrations import draw_illustrations
 from tpkd.integrations.transformers import DistillationTrainer
 from tpkd.objectives import names
-from tpkd.studies.illustrations import draw_illustrations
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()

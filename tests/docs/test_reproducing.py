@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tpkd.studies.grid import plan_grid
+from tpkd.compare.grid import plan_grid
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reproducing.md").read_text()

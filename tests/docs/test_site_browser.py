@@ -2,8 +2,8 @@
 
 import pytest
 
+from browsing import SIZES, launched, needs_browser
 from docs.site import build_site
-from report.browsing import SIZES, launched, needs_browser
 
 pytestmark = needs_browser
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tpkd.records.comparison import ComparisonRecord
-from tpkd.studies.comparison import RECORD_NAME
-from tpkd.studies.reporting import read_records, write_report
-from tpkd.training import read_result
+from tpkd.compare.record import ComparisonRecord
+from tpkd.compare.reporting import read_records, write_report
+from tpkd.compare.run import RECORD_NAME
+from tpkd.training.directory import read_result
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"

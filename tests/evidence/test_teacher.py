@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tpkd.cache import open_cache
+from tpkd.teacher.cache.read import open_cache
 
 TEXT = Path(__file__).parents[2] / "results" / "cpu-text"
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import safetensors.numpy  # noqa: F401  (the first child would load it anew in every build)
 
-from cache.toys import Teacher, make_recipe, make_rows
-from tpkd.cache import build_cache
+from teacher.cache.toys import Teacher, make_recipe, make_rows
+from tpkd.teacher.cache.build import build_cache
 
 
 def build(job):

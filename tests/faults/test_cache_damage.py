@@ -9,9 +9,11 @@ import shutil
 import numpy as np
 import pytest
 
-from cache.toys import Teacher, make_recipe, make_rows
-from tpkd.cache import build_cache, open_cache, verify_cache
-from tpkd.files import InputError
+from teacher.cache.toys import Teacher, make_recipe, make_rows
+from tpkd.errors import InputError
+from tpkd.teacher.cache.build import build_cache
+from tpkd.teacher.cache.read import open_cache
+from tpkd.teacher.cache.verify import verify_cache
 
 FULL = os.environ.get("TPKD_FAULTS") == "full"
 SHARD = "shard-00002.safetensors"

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from cache.toys import Teacher, make_recipe, make_rows, true_logits
-from tpkd.cache import build_cache, cache_info, open_cache, verify_cache
-from tpkd.files import InputError
+from teacher.cache.toys import Teacher, make_recipe, make_rows, true_logits
+from tpkd.errors import InputError
+from tpkd.teacher.cache.build import build_cache
+from tpkd.teacher.cache.read import open_cache
+from tpkd.teacher.cache.verify import cache_info, verify_cache
 
 TESTS = Path(__file__).parent.parent
 KILLS = 20 if os.environ.get("TPKD_FAULTS") == "full" else 2

@@ -17,8 +17,9 @@ import pytest
 import yaml
 
 from tpkd.arrays import open_array
-from tpkd.config import RunConfig, config_yaml, load_config
-from tpkd.files import InputError
+from tpkd.config.loading import config_yaml, load_config
+from tpkd.config.schema import RunConfig
+from tpkd.errors import InputError
 from training.tiny import plain_config
 
 FULL = os.environ.get("TPKD_FAULTS") == "full"

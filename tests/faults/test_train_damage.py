@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
-from tpkd.files import InputError
-from tpkd.training import train
+from tpkd.errors import InputError
+from tpkd.training.loop import train
 from training.equality import assert_same_run
 from training.tiny import make_config, with_cache
 

@@ -9,9 +9,9 @@ import struct
 
 import pytest
 
-from tpkd.config import load_config
-from tpkd.files import InputError
-from tpkd.training import train
+from tpkd.config.loading import load_config
+from tpkd.errors import InputError
+from tpkd.training.loop import train
 from training.tampering import change_state
 from training.tiny import make_config, plain_config, with_cache
 

@@ -7,8 +7,9 @@ from safetensors.torch import load_file
 
 from faults.train_ranks import all_steps
 from faults.train_ranks_change import change_config, stop, stopped
-from tpkd.studies.states import open_bench
-from tpkd.training import read_result, train
+from tpkd.mechanism.bench import open_bench
+from tpkd.training.directory import read_result
+from tpkd.training.loop import train
 from tpkd.training.randomness import random_state
 from training.equality import assert_same_run, metrics_of
 from training.steps import assert_close

@@ -5,7 +5,10 @@ import signal
 
 import pytest
 
-from tpkd.training import Checkpoints, loop, take_step, train
+from tpkd.training import loop
+from tpkd.training.checkpoint import Checkpoints
+from tpkd.training.loop import train
+from tpkd.training.step import take_step
 from training.equality import assert_same_run
 from training.tiny import make_config, with_cache
 

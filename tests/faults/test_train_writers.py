@@ -5,8 +5,9 @@ import os
 
 import pytest
 
-from tpkd.files import InputError
-from tpkd.training import Checkpoints, train
+from tpkd.errors import InputError
+from tpkd.training.checkpoint import Checkpoints
+from tpkd.training.loop import train
 from training.equality import assert_same_run
 from training.tiny import make_config, with_cache
 

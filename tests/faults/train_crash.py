@@ -18,7 +18,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tpkd.training import Checkpoints, train
+from tpkd.training.checkpoint import Checkpoints
+from tpkd.training.loop import train
 from training.equality import assert_same_run
 from training.tiny import make_config, online
 

@@ -15,8 +15,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import torch
 from safetensors.torch import save_file
 
-from tpkd.training import end_processes, loop, train
-from tpkd.training.run import assemble, start_accelerator
+from tpkd.training import loop
+from tpkd.training.loop import train
+from tpkd.training.run import assemble, end_processes, start_accelerator
 from tpkd.training.step import take_step
 from training.steps import first_steps
 from training.tiny import ALIGNED, SEPARABLE, make_config, online

@@ -13,7 +13,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tpkd.training import end_processes, loop, take_step, train
+from tpkd.training import loop
+from tpkd.training.loop import train
+from tpkd.training.run import end_processes
+from tpkd.training.step import take_step
 from training.tiny import make_config
 
 STOPPED_AT = 7

@@ -4,7 +4,8 @@ import hashlib
 
 import pytest
 
-from tpkd.files import InputError, publish, read_lines, sha256
+from tpkd.errors import InputError
+from tpkd.files import publish, read_lines, sha256
 
 
 def test_lines_of_text(tmp_path):

@@ -9,9 +9,10 @@ import pytest
 
 from tpkd import files
 from tpkd.arrays import open_array
-from tpkd.cache import cache_info
-from tpkd.data import load_dataset
-from tpkd.files import InputError, file_size, open_regular, read_bounded, read_lines, read_text, sha256
+from tpkd.data.loading import load_dataset
+from tpkd.errors import InputError
+from tpkd.files import file_size, open_regular, read_bounded, read_lines, read_text, sha256
+from tpkd.teacher.cache.verify import cache_info
 
 READERS = {
     "x.npy": open_array,

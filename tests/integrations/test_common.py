@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from strategies import INTEGER_TYPES, labels_of_type, make_pairs
-from tpkd.files import InputError
+from tpkd.errors import InputError
 from tpkd.integrations.common import MonitorMeans, OnlineTeacher, build_batch, choose_objective, logits_of
 from tpkd.objectives import create, tpkd_loss
 from tpkd.theory import diagnose

@@ -4,7 +4,7 @@ import pytest
 import timm
 
 from integrations_timm.tiny import CLASSES, NETWORK, network
-from tpkd.files import InputError
+from tpkd.errors import InputError
 from tpkd.integrations.timm import DistillationTask
 
 NAMES = ("ant", "bee", "cat", "dog", "elk", "fox")

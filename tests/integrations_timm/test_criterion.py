@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional
 
 from integrations_timm.tiny import CLASSES, images, labels, network
-from tpkd.files import InputError
+from tpkd.errors import InputError
 from tpkd.integrations.timm import DistillationTask
 
 

@@ -10,7 +10,7 @@ from timm.data import FastCollateMixup, Mixup
 
 from integrations_timm.tiny import CLASSES, assert_gradients_close, gradients, images, labels, network
 from tpkd import tpkd_loss
-from tpkd.files import InputError
+from tpkd.errors import InputError
 from tpkd.integrations.timm import DistillationTask, recover_labels
 from tpkd.objectives import Batch, create, names
 

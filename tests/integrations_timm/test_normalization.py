@@ -6,7 +6,7 @@ from timm.task import DistillationTeacher, LogitDistillationTask
 from torch import nn
 
 from integrations_timm.tiny import CLASSES, images, labels, network
-from tpkd.files import InputError
+from tpkd.errors import InputError
 from tpkd.integrations.timm import DistillationTask
 
 HALF = (0.5, 0.5, 0.5)

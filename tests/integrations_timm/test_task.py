@@ -10,7 +10,7 @@ from timm.task import ClassificationTask, DistillationTeacher
 
 from integrations_timm.tiny import CLASSES, NETWORK, assert_gradients_close, gradients, images, labels, network
 from tpkd import dkd_loss, kd_loss, kl_dist_loss, named_direction, tpkd_loss, xe_kl_loss
-from tpkd.files import InputError
+from tpkd.errors import InputError
 from tpkd.integrations.timm import DistillationTask, recover_labels
 from tpkd.objectives import create
 from tpkd.theory import diagnose, observe

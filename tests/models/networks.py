@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tpkd.models import build_model
+from tpkd.models.registry import build_model
 
 TINY_BERT = {"layers": 2, "hidden_size": 16, "heads": 2, "vocab_size": 50, "max_positions": 32}
 

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from models.networks import KINDS, build, inputs_for
-from tpkd.models import ModelOutput, extract_features
+from tpkd.models.classifier import ModelOutput, extract_features
 
 
 @pytest.mark.parametrize("kind", KINDS)

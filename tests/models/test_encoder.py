@@ -7,8 +7,10 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification, BertModel, DistilBertConfig, DistilBertModel
 
 from models.networks import TINY_BERT, build, inputs_for, real_data, tokens
-from tpkd.files import InputError
-from tpkd.models import build_model, encoder_for, masked_mean, weights_fingerprint
+from tpkd.errors import InputError
+from tpkd.models.encoder import masked_mean
+from tpkd.models.registry import build_model, encoder_for
+from tpkd.models.weights import weights_fingerprint
 
 BERT_LARGE = {"layers": 24, "hidden_size": 1024, "heads": 16}
 SMALL = {

@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from tpkd.models import fit_probe, random_head
+from tpkd.models.heads import fit_probe, random_head
 
 
 def clusters(num_classes, dimension=6, rows=40, seed=0):

@@ -2,7 +2,7 @@ import numpy as np
 import torch
 
 from models.networks import build, inputs_for
-from tpkd.models import build_model
+from tpkd.models.registry import build_model
 
 
 def test_forward_is_matrix_products_with_relu_between():

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from tpkd.files import InputError
+from tpkd.errors import InputError
 from tpkd.models.options import BertOptions, HFOptions, MLPOptions, ResNetOptions, TimmOptions, read_options
 
 

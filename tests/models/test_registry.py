@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from models.networks import KINDS, build
-from tpkd.files import InputError
-from tpkd.models import build_model, encoder_for, weights_fingerprint
+from tpkd.errors import InputError
+from tpkd.models.registry import build_model, encoder_for
+from tpkd.models.weights import weights_fingerprint
 
 
 @pytest.mark.parametrize("kind", KINDS)

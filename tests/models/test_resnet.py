@@ -3,8 +3,10 @@ import torch
 from torch.nn import functional
 
 from models.networks import build, inputs_for, real_data
-from tpkd.files import InputError
-from tpkd.models import build_model, extract_features, load_weights
+from tpkd.errors import InputError
+from tpkd.models.classifier import extract_features
+from tpkd.models.registry import build_model
+from tpkd.models.weights import load_weights
 
 MEAN, STD = (0.5070, 0.4865, 0.4409), (0.2673, 0.2564, 0.2761)
 
@@ -75,7 +77,7 @@ def published():
 
 
 def cifar_test_images(count):
-    from tpkd.data import load_dataset
+    from tpkd.data.loading import load_dataset
 
     data = load_dataset("cifar100", "test", root=real_data())
     chosen = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))[:count].numpy()

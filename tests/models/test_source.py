@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from tpkd.files import InputError
-from tpkd.models import model_source
+from tpkd.errors import InputError
+from tpkd.models.source import model_source
 
 BASE = {"num_classes": 10, "options": {"input_size": 4}, "head": "own", "seed": 0}
 

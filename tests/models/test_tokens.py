@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from models.networks import TINY_BERT, real_data
-from tpkd.files import InputError
-from tpkd.models import HashedWords, TextEncoding, build_model, encoder_for
+from tpkd.errors import InputError
+from tpkd.models.registry import build_model, encoder_for
+from tpkd.models.tokens import HashedWords, TextEncoding
 
 TEXTS = ["What's my balance?", "hello", "", "straße ÄÖ 你好 😀", "word " * 200]
 

@@ -7,8 +7,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from models.networks import KINDS, build, inputs_for
-from tpkd.files import InputError
-from tpkd.models import load_weights, weights_fingerprint
+from tpkd.errors import InputError
+from tpkd.models.weights import load_weights, weights_fingerprint
 
 
 def save(model, path, **changes):

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from tpkd.config import load_config
-from tpkd.models import extract_features, fit_probe
-from tpkd.studies import caching
-from tpkd.training import materials
+from tpkd.config.loading import load_config
+from tpkd.models.classifier import extract_features
+from tpkd.models.heads import fit_probe
+from tpkd.teacher import caching
+from tpkd.teacher.network import build_teacher
 from tpkd.training.run import assemble, start_accelerator
 from tpkd.training.step import take_step
 
@@ -52,7 +53,7 @@ def test_volo_d2_teaches_pit_b_one_step(data, tmp_path):
     caching.build(config)
     run = assemble(config, start_accelerator(config), tmp_path)
     assert backbone_size(run.student) == STUDENT_BACKBONE
-    assert backbone_size(materials.build_teacher(config, run.dataset)) == TEACHER_BACKBONE
+    assert backbone_size(build_teacher(config, run.dataset)) == TEACHER_BACKBONE
 
     plain = run.preparation.inputs(run.dataset, range(CLASSES))
     features = extract_features(run.student, [plain])

@@ -6,8 +6,11 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from tpkd.files import InputError
-from tpkd.models import TimmClassifier, build_model, extract_features, load_weights, weights_fingerprint
+from tpkd.errors import InputError
+from tpkd.models.classifier import extract_features
+from tpkd.models.registry import build_model
+from tpkd.models.vision import TimmClassifier
+from tpkd.models.weights import load_weights, weights_fingerprint
 
 SIZES = {"pit_b_224": 73_764_840, "volo_d2_224": 58_678_336}
 

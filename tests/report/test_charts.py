@@ -3,10 +3,10 @@
 import re
 from itertools import pairwise
 
-from studies.comparison_cases import cell, comparison
-from tpkd.records.comparison import CellCurves
+from compare.cases import cell, comparison
+from tpkd.compare.charts import learning_charts
+from tpkd.compare.record import CellCurves
 from tpkd.report.charts import draw, percent_axis
-from tpkd.report.comparison_charts import learning_charts
 
 MARKED = r"<g clip-path[^>]*>\s*<use"
 

@@ -4,7 +4,8 @@ import json
 
 import torch
 
-from tpkd.training import Checkpoints, read_result
+from tpkd.training.checkpoint import Checkpoints
+from tpkd.training.directory import read_result
 
 CLOCK = ("seconds", "metrics_bytes", "metrics_sha256")
 

@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from tpkd.config import resolve_config
-from tpkd.models import build_model
+from tpkd.config.loading import resolve_config
+from tpkd.models.registry import build_model
 
 NAMES = ("cat", "dog", "horse")
 OPTIONS = {"input_size": 75, "hidden": [8]}

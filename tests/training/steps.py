@@ -5,7 +5,7 @@ import dataclasses
 
 import torch
 
-from tpkd.data import SampleBatch
+from tpkd.data.batches import SampleBatch
 from tpkd.training.run import assemble, start_accelerator
 from tpkd.training.step import take_step
 

@@ -4,7 +4,7 @@ import os
 import pytest
 import torch
 
-from tpkd.files import InputError
+from tpkd.errors import InputError
 from tpkd.training.checkpoint import Checkpoints
 from training.tampering import change_state, write_state
 

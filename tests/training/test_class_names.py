@@ -6,11 +6,15 @@ import shutil
 import pytest
 import torch
 
-from tpkd.config import ConfigError
-from tpkd.files import InputError
-from tpkd.studies import caching
-from tpkd.training import materials, read_result, train
+from tpkd.config.loading import ConfigError
+from tpkd.data.configured import load_data
+from tpkd.errors import InputError
+from tpkd.teacher import caching
+from tpkd.teacher.frozen import given_test_logits
+from tpkd.teacher.network import build_teacher, class_map
 from tpkd.training.checkpoint import Checkpoints
+from tpkd.training.directory import read_result
+from tpkd.training.loop import train
 from tpkd.training.run import assemble, start_accelerator
 from training.named import NAMES, config_of, recorded_names, taught_by, write_images, write_weights
 
@@ -73,12 +77,12 @@ def test_a_teacher_of_other_classes_is_refused_with_a_way_out(place, names, prob
 def test_the_way_out_maps_a_teachers_classes_by_name(place):
     weights = write_weights(place / "t.safetensors", PERMUTED)
     config = config_of(place, teacher=taught_by(weights, class_names=str(weights)), objective="tpkd")
-    dataset = materials.load_data(config, "train")
-    assert materials.class_map(config, dataset).teacher_classes == (1, 0, 2)
+    dataset = load_data(config, "train")
+    assert class_map(config, dataset).teacher_classes == (1, 0, 2)
     run = build(config, place)
     samples = run.batches[0]
     answered = run.teacher.answer(samples.inputs, samples.sample_ids, samples.view_ids).logits
-    own = materials.build_teacher(config, dataset)(samples.inputs)
+    own = build_teacher(config, dataset)(samples.inputs)
     assert torch.equal(answered, own[:, [1, 0, 2]])
 
 
@@ -100,11 +104,11 @@ def test_a_list_of_classes_with_a_gap_is_refused(place, lines, problem):
     teacher = taught_by(weights, class_names=str(place / "names.txt"))
     with pytest.raises(ConfigError, match=problem):
         build(config_of(place, teacher=teacher, objective="tpkd"), place)
-    assert materials.build_teacher(config_of(place, teacher=taught_by(weights)), _data(place)).class_names == NAMES
+    assert build_teacher(config_of(place, teacher=taught_by(weights)), _data(place)).class_names == NAMES
 
 
 def _data(place):
-    return materials.load_data(config_of(place), "train")
+    return load_data(config_of(place), "train")
 
 
 def test_a_student_of_other_classes_is_refused_unless_its_head_is_new(place):
@@ -119,7 +123,7 @@ def test_a_student_of_other_classes_is_refused_unless_its_head_is_new(place):
 
 def test_weights_without_names_are_accepted(place):
     weights = write_weights(place / "t.safetensors", None)
-    model = materials.build_teacher(config_of(place, teacher=taught_by(weights)), _data(place))
+    model = build_teacher(config_of(place, teacher=taught_by(weights)), _data(place))
     assert model.class_names is None
 
 
@@ -185,4 +189,4 @@ def test_test_logits_of_another_order_are_refused(place):
     save_file({"logits": torch.zeros(6, 3)}, path, metadata={"class_names": json.dumps(PERMUTED)})
     config = config_of(place, teacher={"cache": "unused", "test_logits": str(path)}, objective="tpkd")
     with pytest.raises(ConfigError, match=r"teacher.test_logits: \S+: class 0: expected 'cat' as in \S+, found 'dog'"):
-        materials.given_test_logits(config, materials.load_data(config, "test"))
+        given_test_logits(config, load_data(config, "test"))

@@ -5,8 +5,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tpkd.data import DIGITS_VIEWS, Preparation, load_dataset
-from tpkd.models import build_model
+from tpkd.data.batches import Preparation
+from tpkd.data.loading import load_dataset
+from tpkd.data.views import DIGITS_VIEWS
+from tpkd.models.registry import build_model
 from tpkd.training.evaluation import evaluate
 from tpkd.training.run import start_accelerator
 from training.tiny import make_config

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from tpkd.files import InputError
+from tpkd.errors import InputError
 from tpkd.training.log import Averages, RunLog
 
 

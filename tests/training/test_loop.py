@@ -5,11 +5,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tpkd.config import ConfigError
-from tpkd.data import choose_views
-from tpkd.files import InputError
+from tpkd.config.loading import ConfigError
+from tpkd.data.order import choose_views
+from tpkd.errors import InputError
+from tpkd.models import student as student_module
 from tpkd.objectives import names, tpkd_kernel
-from tpkd.training import Checkpoints, materials, read_result, train
+from tpkd.training.checkpoint import Checkpoints
+from tpkd.training.directory import read_result
+from tpkd.training.loop import train
 from tpkd.training.run import assemble, start_accelerator
 from training.equality import assert_same_run, metrics_of
 from training.tiny import make_config, online, with_cache
@@ -342,7 +345,7 @@ def test_selection_rates_are_logged_for_every_epoch(shared, tmp_path):
 
 
 def test_a_loss_that_is_not_finite_leaves_the_last_checkpoint_and_says_so(shared, tmp_path):
-    from tpkd.training import NonFiniteError
+    from tpkd.training.step import NonFiniteError
 
     config = make_config(shared, optimizer={"name": "sgd", "learning_rate": 1e18}, objective="ce")
     with pytest.raises(NonFiniteError, match=r"step \d+: the (loss|gradient) is not finite"):
@@ -417,14 +420,14 @@ def test_an_objective_that_two_classes_cannot_have_is_refused_before_the_first_s
 
 def test_a_text_too_long_for_its_network_is_found_before_the_first_step(shared, tmp_path, texts, monkeypatch):
     """A network of transformers may have fewer positions than `max_length`, which counts only where texts are long."""
-    build = materials.build_model
+    build = student_module.build_model
 
     def short(*arguments, **settings):
         model = build(*arguments, **settings)
         model.max_positions = 8
         return model
 
-    monkeypatch.setattr(materials, "build_model", short)
+    monkeypatch.setattr(student_module, "build_model", short)
     changes = texts | {"teacher": None, "objective": "ce", "text": {"padding": "longest"}}
     with pytest.raises(ConfigError, match=r"student\.model: builtin:bert does not fit .*at most 8 tokens, got 9"):
         train(make_config(shared, **changes), tmp_path / "run")
@@ -499,7 +502,8 @@ def test_a_run_whose_directory_is_moved_ends_and_makes_no_other(shared, tmp_path
 
 
 def test_a_student_that_answers_with_nan_has_no_result(shared, tmp_path, monkeypatch):
-    from tpkd.training import NonFiniteError, evaluation
+    from tpkd.training import evaluation
+    from tpkd.training.step import NonFiniteError
 
     real = evaluation.load_batches
 
@@ -519,7 +523,8 @@ def test_steps_that_are_all_left_out_end_the_run(shared, tmp_path, monkeypatch):
     """Mixed precision leaves out a step that overflows and scales down; without end, nothing is learned."""
     from dataclasses import replace
 
-    from tpkd.training import NonFiniteError, loop, take_step
+    from tpkd.training import loop
+    from tpkd.training.step import NonFiniteError, take_step
 
     monkeypatch.setattr(loop, "MAX_SKIPPED", 8, raising=False)
     monkeypatch.setattr(

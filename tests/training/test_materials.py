@@ -5,10 +5,10 @@ import torch
 from safetensors.torch import save_file
 from transformers import BertConfig, BertForSequenceClassification
 
-from tpkd.config import ConfigError
-from tpkd.data import load_dataset
-from tpkd.models import build_model
-from tpkd.training import materials
+from tpkd.config.loading import ConfigError
+from tpkd.data.loading import load_dataset
+from tpkd.models.registry import build_model
+from tpkd.teacher.network import build_teacher
 from training.tiny import TEACHER_OPTIONS, make_config
 
 SMALL = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -16,7 +16,7 @@ SMALL = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 1, "num_atten
 
 def build(directory, **teacher):
     config = make_config(directory, teacher={"layers": [1], **teacher})
-    return materials.build_teacher(config, load_dataset("digits", "train"))
+    return build_teacher(config, load_dataset("digits", "train"))
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@ import pytest
 import torch
 from torch import nn
 
-from tpkd.config import AdamWeightDecayConfig, SGDConfig
-from tpkd.models import build_model
+from tpkd.config.schema import AdamWeightDecayConfig, SGDConfig
+from tpkd.models.registry import build_model
 from tpkd.training.optimizer import AdamWeightDecay, build_optimizer, set_rate, split_decay
 
 STEPS = 25

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tpkd.config import load_config
+from tpkd.config.loading import load_config
 from tpkd.training.run import assemble, start_accelerator
 from tpkd.training.step import take_step
 

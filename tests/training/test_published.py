@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from models.networks import real_data
-from tpkd.cache import open_cache
-from tpkd.config import load_config
-from tpkd.studies import caching
-from tpkd.training import materials, train
+from tpkd.config.loading import load_config
+from tpkd.data.configured import load_data
+from tpkd.teacher import caching
+from tpkd.teacher.cache.read import open_cache
+from tpkd.training.loop import train
 from training.equality import assert_same_run
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -42,7 +43,7 @@ def test_cifar100_from_a_published_teacher(tmp_path):
     config = load_config(CONFIGS / "cpu-vision.yaml", [*overrides, *place])
     caching.build(config)
     assert caching.verify(tmp_path / "cache", config, sample=8).passes
-    data = materials.load_data(config, "train")
+    data = load_data(config, "train")
     cache = open_cache(tmp_path / "cache")
     right = cache.read(np.repeat(data.ids, 8), np.tile(np.arange(8), 48)).argmax(-1).numpy() == data.labels.repeat(8)
     assert right.mean() > 0.9  # published: 99.9 % of these images as they are; here shifted and mirrored
@@ -72,9 +73,9 @@ def test_clinc150_with_a_published_encoder(tmp_path):
 def test_the_papers_text_run_has_1125_iterations_that_cross_epochs():
     real_data()
     config = load_config(CONFIGS / "paper-text.yaml")
-    dataset = materials.load_data(config, "train")
+    dataset = load_data(config, "train")
     assert len(dataset) == 18_000
-    from tpkd.data import Preparation, TrainingBatches
+    from tpkd.data.batches import Preparation, TrainingBatches
 
     batches = TrainingBatches(
         dataset,

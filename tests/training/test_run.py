@@ -3,7 +3,7 @@ import json
 import pytest
 import torch
 
-from tpkd.config import ConfigError, resolve_config
+from tpkd.config.loading import ConfigError, resolve_config
 from tpkd.training.run import assemble, build_objective, start_accelerator
 from tpkd.training.step import take_step
 from training.tiny import make_config, online, plain_config

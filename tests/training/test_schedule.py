@@ -1,6 +1,6 @@
 import pytest
 
-from tpkd.config import ConstantSchedule, WarmupLinearSchedule
+from tpkd.config.schema import ConstantSchedule, WarmupLinearSchedule
 from tpkd.training.schedule import rate_factor
 
 PAPER = WarmupLinearSchedule(warmup=112)

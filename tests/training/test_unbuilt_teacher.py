@@ -7,12 +7,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tpkd.cache.manifest import MANIFEST_NAME
-from tpkd.config import ConfigError
-from tpkd.files import InputError
-from tpkd.studies import caching
-from tpkd.training import materials, train
+from tpkd.config.loading import ConfigError
+from tpkd.data.configured import load_data
+from tpkd.errors import InputError
+from tpkd.teacher import caching, network
+from tpkd.teacher.cache.manifest import MANIFEST_NAME
 from tpkd.training.log import LOG_NAME
+from tpkd.training.loop import train
 from tpkd.training.run import assemble, start_accelerator
 from training.tiny import make_config, with_cache
 
@@ -22,8 +23,8 @@ SMALL = {"limit": 40, "epochs": 1, "views": {"num_views": 2, "pad": 1, "scale": 
 @pytest.fixture
 def builds(monkeypatch):
     """Every building of a teacher."""
-    found, build = [], materials.build_teacher
-    monkeypatch.setattr(materials, "build_teacher", lambda *rest: found.append(rest) or build(*rest))
+    found, build = [], network.build_model
+    monkeypatch.setattr(network, "build_model", lambda **settings: found.append(settings) or build(**settings))
     return found
 
 
@@ -105,5 +106,5 @@ def test_where_the_manifest_does_not_know_the_files_the_teacher_is_built_and_the
 
 
 def ids_of(config):
-    ids = torch.from_numpy(materials.load_data(config, "train").ids[:3])
+    ids = torch.from_numpy(load_data(config, "train").ids[:3])
     return ids, torch.zeros_like(ids)

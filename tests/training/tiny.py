@@ -3,9 +3,9 @@
 import torch
 from safetensors.torch import save_file
 
-from tpkd.config import resolve_config
-from tpkd.models import build_model
-from tpkd.studies import caching
+from tpkd.config.loading import resolve_config
+from tpkd.models.registry import build_model
+from tpkd.teacher import caching
 
 TEACHER_OPTIONS = {"input_size": 64, "hidden": [24, 24]}
 ALIGNED = {"preset": "imagenet-release", "align": True}

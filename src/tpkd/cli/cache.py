@@ -11,10 +11,11 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from tpkd.cache import BuildProgress, CacheInfo, cache_info
 from tpkd.cli.interruption import interruptible
 from tpkd.cli.train import config_errors, read_config
-from tpkd.files import extra
+from tpkd.errors import extra
+from tpkd.teacher.cache.build import BuildProgress
+from tpkd.teacher.cache.verify import CacheInfo, cache_info
 
 cache = typer.Typer(help="Keep a teacher's answers, so that it never runs twice.", no_args_is_help=True)
 
@@ -35,7 +36,7 @@ def build(
     Example: tpkd cache build configs/digits.yaml
     """
     with extra("train"):
-        from tpkd.studies.caching import build as build_from
+        from tpkd.teacher.caching import build as build_from
     with config_errors(config):
         loaded = read_config(config, overrides)
         with interruptible(), _progress() as on_progress:
@@ -58,7 +59,7 @@ def verify(
     Example: tpkd cache verify runs/digits-cache --config configs/digits.yaml
     """
     with extra("train"):
-        from tpkd.studies.caching import verify as verify_from
+        from tpkd.teacher.caching import verify as verify_from
     if config is None:
         report = verify_from(directory)
     else:

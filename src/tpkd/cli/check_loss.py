@@ -9,13 +9,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tpkd.files import InputError, did_you_mean
-from tpkd.report.loss_table import loss_reading, loss_table
-from tpkd.studies.check_loss import check_loss as examine
-from tpkd.studies.check_loss_meaning import DIVERGENCES
-from tpkd.studies.check_loss_subject import CLAIMED_REDUCTIONS, Claims
-from tpkd.studies.check_loss_target import FORMS, find_loss
-from tpkd.studies.diagnose import check_outputs, write_text
+from tpkd.check_loss.examination import check_loss as examine
+from tpkd.check_loss.meaning import DIVERGENCES
+from tpkd.check_loss.subject import CLAIMED_REDUCTIONS, Claims
+from tpkd.check_loss.target import FORMS, find_loss
+from tpkd.check_loss.terminal import loss_reading, loss_table
+from tpkd.diagnosis.run import check_outputs, write_text
+from tpkd.errors import InputError, did_you_mean
 
 _CALL, _CLAIMS = "How to call it", "What you say about it: a claim is checked"
 

@@ -12,11 +12,11 @@ from rich.table import Table
 from tpkd.cli.grid_progress import grid_progress
 from tpkd.cli.interruption import interruptible
 from tpkd.cli.train import config_errors
-from tpkd.files import InputError, extra
+from tpkd.errors import InputError, extra
 from tpkd.report.numbers import percent, points
 
 if TYPE_CHECKING:
-    from tpkd.records.comparison import Cell, ComparisonRecord
+    from tpkd.compare.record import Cell, ComparisonRecord
 
 
 def compare(
@@ -36,8 +36,8 @@ def compare(
     Example: tpkd compare configs/cpu-text.yaml epochs=1 limit=2000 --methods ce,kd,tpkd --seeds 42,43
     """
     with extra("train"):
-        from tpkd.studies.comparison import RECORD_NAME, open_grid
-        from tpkd.studies.comparison import compare as run_grid
+        from tpkd.compare.run import RECORD_NAME, open_grid
+        from tpkd.compare.run import compare as run_grid
     with config_errors(config):
         chosen = None if methods is None else _split(methods)
         grid = open_grid(config, overrides or [], methods=chosen, seeds=_numbers(seeds))

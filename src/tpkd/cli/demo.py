@@ -9,7 +9,7 @@ from rich.console import Console
 from tpkd.cli.compare import comparison_table, cores
 from tpkd.cli.grid_progress import grid_progress
 from tpkd.cli.interruption import interruptible
-from tpkd.files import extra
+from tpkd.errors import extra
 from tpkd.report.numbers import percent
 
 
@@ -27,7 +27,7 @@ def demo(
         import jinja2  # noqa: F401  (before the work, not after it)
         import matplotlib  # noqa: F401
 
-        from tpkd.studies.demo import run_demo
+        from tpkd.demo.run import run_demo
     with interruptible(), grid_progress() as watcher:
         result = run_demo(out, processes=jobs or cores(), watcher=watcher)
     console = Console()

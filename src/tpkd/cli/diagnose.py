@@ -12,11 +12,11 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from tpkd.arrays import ArrayFile
-from tpkd.files import extra
-from tpkd.report.file_names import short_names
-from tpkd.report.terminal import diagnosis_reading, diagnosis_table
-from tpkd.studies.diagnose import check_outputs, diagnose_files, write_text
-from tpkd.studies.diagnose_inputs import DiagnosisInputs, open_inputs
+from tpkd.diagnosis.file_names import short_names
+from tpkd.diagnosis.inputs import DiagnosisInputs, open_inputs
+from tpkd.diagnosis.run import check_outputs, diagnose_files, write_text
+from tpkd.diagnosis.terminal import diagnosis_reading, diagnosis_table
+from tpkd.errors import extra
 
 
 def diagnose(
@@ -59,7 +59,7 @@ def diagnose(
     with _progress(inputs) as advance:
         record = diagnose_files(inputs, advance=advance)
     if html is not None:
-        from tpkd.report.page import diagnosis_page
+        from tpkd.diagnosis.page import diagnosis_page
 
         write_text(html, diagnosis_page(record))
     if json is not None:

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tpkd.files import extra
-from tpkd.studies.illustrations import draw_illustrations
+from tpkd.errors import extra
+from tpkd.figures.illustrations import draw_illustrations
 
 
 def figures(directory: Annotated[Path, typer.Argument(help="Where to write; made if missing.")]) -> None:

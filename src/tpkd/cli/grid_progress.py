@@ -8,14 +8,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 if TYPE_CHECKING:
-    from tpkd.studies.comparison import Watcher
-    from tpkd.studies.workers import JobEvent
+    from tpkd.compare.run import Watcher
+    from tpkd.compare.workers import JobEvent
 
 
 @contextmanager
 def grid_progress() -> "Iterator[Watcher]":
     """What watches a comparison."""
-    from tpkd.studies.comparison import Watcher
+    from tpkd.compare.run import Watcher
 
     console = Console(stderr=True)
     if not console.is_terminal:

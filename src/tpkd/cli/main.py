@@ -19,7 +19,8 @@ from tpkd.cli.methods import methods
 from tpkd.cli.report import report
 from tpkd.cli.study import study
 from tpkd.cli.train import train
-from tpkd.files import InputError, check_path, shortened
+from tpkd.errors import InputError, shortened
+from tpkd.files import check_path
 
 app = typer.Typer(
     help="What can this teacher still teach this student without taking anything back, and at what price?",

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tpkd.files import extra
+from tpkd.errors import extra
 
 
 def report(
@@ -22,7 +22,7 @@ def report(
         import jinja2  # noqa: F401
         import matplotlib  # noqa: F401
     with extra("train"):
-        from tpkd.studies.reporting import write_report
+        from tpkd.compare.reporting import write_report
     written = write_report(directory)
     for line in (f"page: {written[0]}", f"tables: {len(written) - 1} files in {directory / 'tables'}"):
         Console().print(line, highlight=False, markup=False, soft_wrap=True)

@@ -12,8 +12,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table as RichTable
 
 from tpkd.cli.train import config_errors, read_config
-from tpkd.files import extra
-from tpkd.report.mechanism_tables import study_notes, study_table
+from tpkd.errors import extra
+from tpkd.mechanism.tables import study_notes, study_table
 from tpkd.report.tables import Table, text
 
 study = typer.Typer(
@@ -65,7 +65,7 @@ def continuation(config: Config, overrides: Overrides = None, run: RunDirectory 
 
 def _study(name: str, config: Path, overrides: list[str] | None, run: Path | None, out: Path | None) -> None:
     with extra("train"):
-        from tpkd.studies.mechanism import run_study, study_path
+        from tpkd.mechanism.studies import run_study, study_path
     with config_errors(config):
         loaded = read_config(config, [("objective", "ce"), *(overrides or ())])
         with _progress(name) as on_progress:

@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from tpkd.cli.interruption import interruptible
-from tpkd.files import InputError, extra
+from tpkd.errors import InputError, extra
 from tpkd.termination import TerminatedError
 
 if TYPE_CHECKING:
-    from tpkd.config import Override
+    from tpkd.config.loading import Override
     from tpkd.training.loop import OnStep, StepReport
 
 _LINE_EVERY = 0.1
@@ -34,8 +34,9 @@ def train(
     Example: tpkd train configs/digits.yaml objective=kd seed=43 optimizer.learning_rate=0.1
     """
     with extra("train"):
-        from tpkd.training import NonFiniteError, end_processes
-        from tpkd.training import train as run_training
+        from tpkd.training.loop import train as run_training
+        from tpkd.training.run import end_processes
+        from tpkd.training.step import NonFiniteError
     console = Console()
     with config_errors(config):
         loaded = read_config(config, overrides)
@@ -68,7 +69,7 @@ def _outlook(directory: Path) -> str:
 def read_config(path: Path, overrides: "Sequence[Override] | None") -> Any:
     """The configuration of a verb, its libraries loaded only now."""
     with extra("train"):
-        from tpkd.config import load_config
+        from tpkd.config.loading import load_config
     return load_config(path, overrides or ())
 
 
@@ -76,7 +77,7 @@ def read_config(path: Path, overrides: "Sequence[Override] | None") -> Any:
 def config_errors(path: Path) -> Iterator[None]:
     """Name the file in what is wrong with a value of it."""
     with extra("train"):
-        from tpkd.config import ConfigError
+        from tpkd.config.loading import ConfigError
     try:
         yield
     except ConfigError as error:

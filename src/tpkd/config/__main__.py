@@ -3,6 +3,6 @@
 import json
 import sys
 
-from tpkd.config import json_schema
+from tpkd.config.loading import json_schema
 
 sys.stdout.write(json.dumps(json_schema(), indent=1) + "\n")

@@ -15,7 +15,8 @@ from torch import OutOfMemoryError
 from tpkd.config.plain_yaml import parse_yaml
 from tpkd.config.schema import RunConfig
 from tpkd.config.section import DATA_PLACEHOLDER, MAX_DEPTH
-from tpkd.files import InputError, check_path, did_you_mean, read_text, shortened
+from tpkd.errors import InputError, did_you_mean, shortened
+from tpkd.files import check_path, read_text
 
 MAX_CONFIG_BYTES = 1 << 20
 _UNKNOWN = ("extra_forbidden", "invalid_key")

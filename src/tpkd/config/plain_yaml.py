@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from tpkd.config.section import MAX_DEPTH
-from tpkd.files import InputError, shortened
+from tpkd.errors import InputError, shortened
 
 MAX_NUMBER_LENGTH = 100
 """Characters of a number. Python refuses to print integers of 4,300 digits, and `1:1:1:…` takes quadratic time."""
@@ -30,7 +30,7 @@ def parse_yaml(source: str, text: str) -> Any:
         >>> parse_yaml("run.yaml", "a: 1\\na: 2")
         Traceback (most recent call last):
             ...
-        tpkd.files.InputError: run.yaml: line 2: duplicate key 'a'
+        tpkd.errors.InputError: run.yaml: line 2: duplicate key 'a'
     """
     loader = None
     try:

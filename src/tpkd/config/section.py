@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema
 
-from tpkd.files import InputError, check_path, shortened
+from tpkd.errors import InputError, shortened
+from tpkd.files import check_path
 
 SECTION = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 """Frozen; unknown keys and numbers that are not finite are refused; what stands below a key describes it."""

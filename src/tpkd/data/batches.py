@@ -15,7 +15,7 @@ from torch.utils.data import Dataset as TorchDataset
 from tpkd.data.dataset import Dataset, RawInputs
 from tpkd.data.order import SampleOrder, choose_views
 from tpkd.data.views import IDENTITY_VIEW, ViewRecipe
-from tpkd.files import InputError
+from tpkd.errors import InputError
 from tpkd.termination import heed_parent_alone
 
 ModelInputs: TypeAlias = Tensor | dict[str, Tensor]

@@ -8,7 +8,7 @@ import numpy as np
 from tpkd.arrays import read_npz
 from tpkd.data.dataset import Dataset
 from tpkd.data.pickled_arrays import MAX_BYTES, read_pickled_arrays
-from tpkd.files import InputError
+from tpkd.errors import InputError
 
 FOLDER = "cifar-100-python"
 ARCHIVE = "cifar100.npz"

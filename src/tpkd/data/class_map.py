@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tpkd.files import InputError
+from tpkd.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class ClassMap:
         >>> ClassMap.from_names(("cat", "dog"), ("cat", "mouse"))
         Traceback (most recent call last):
             ...
-        tpkd.files.InputError: class map: no teacher class for the student's 'mouse'
+        tpkd.errors.InputError: class map: no teacher class for the student's 'mouse'
     """
 
     teacher_names: tuple[str, ...]

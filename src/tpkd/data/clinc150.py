@@ -8,7 +8,8 @@ import numpy as np
 
 from tpkd.data.dataset import Dataset
 from tpkd.data.labels import has_text
-from tpkd.files import InputError, read_text, reading
+from tpkd.errors import InputError
+from tpkd.files import read_text, reading
 
 FILE = "clinc150/data_full.json"
 

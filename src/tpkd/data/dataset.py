@@ -10,7 +10,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tpkd.files import InputError, extra, open_regular, sha256
+from tpkd.errors import InputError, extra
+from tpkd.files import open_regular, sha256
 
 Kind: TypeAlias = Literal["vector", "image", "text"]
 RawInputs: TypeAlias = np.ndarray | list[np.ndarray] | list[str]

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tpkd.data.dataset import Dataset
-from tpkd.files import extra
+from tpkd.errors import extra
 
 HELD_OUT_SHARE = 0.4
 SPLIT_SEED = 42

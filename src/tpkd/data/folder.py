@@ -8,7 +8,8 @@ import numpy as np
 
 from tpkd.data.dataset import Dataset, ImageFiles
 from tpkd.data.labels import first_twin, sort_labels
-from tpkd.files import InputError, reading
+from tpkd.errors import InputError
+from tpkd.files import reading
 
 IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 OTHER_IMAGE_SUFFIXES = (".avif", ".eps", ".heic", ".heif", ".jfif", ".jp2", ".psd", ".svg", ".tga")

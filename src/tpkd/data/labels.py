@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
-from tpkd.files import InputError, did_you_mean
+from tpkd.errors import InputError, did_you_mean
 
 OFTEN = 5
 """Samples of the median class from which on a class with a single one looks like a mistake."""
@@ -98,7 +98,7 @@ def check_singletons(where: str, lines: Sequence[int], labels: Sequence[str]) ->
         >>> check_singletons("a.csv", range(2, 15), ["greet", "leave"] * 6 + ["leafe"])
         Traceback (most recent call last):
             ...
-        tpkd.files.InputError: a.csv: line 14: label: 'leafe' occurs once and the median label 6 times; did you mean \
+        tpkd.errors.InputError: a.csv: line 14: label: 'leafe' occurs once and the median label 6 times; did you mean \
 leave? Correct the row, or accept such classes with data.allow_singletons: true
     """
     counts = Counter(labels)

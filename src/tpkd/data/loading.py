@@ -9,7 +9,7 @@ from tpkd.data.dataset import Dataset
 from tpkd.data.digits import load_digits
 from tpkd.data.folder import load_folder
 from tpkd.data.tables import load_table
-from tpkd.files import InputError, did_you_mean
+from tpkd.errors import InputError, did_you_mean
 
 SPLITS = ("train", "test")
 DATASET_NAMES = ("digits", "clinc150", "cifar100", "folder:PATH", "jsonl:PATH", "csv:PATH")

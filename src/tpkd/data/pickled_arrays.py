@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from tpkd.files import InputError, read_bounded
+from tpkd.errors import InputError
+from tpkd.files import read_bounded
 
 
 @dataclass(frozen=True)

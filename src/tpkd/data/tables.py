@@ -10,7 +10,8 @@ import numpy as np
 
 from tpkd.data.dataset import Dataset
 from tpkd.data.labels import check_singletons, first_twin, has_text, label_problem, sort_labels
-from tpkd.files import InputError, did_you_mean, read_lines
+from tpkd.errors import InputError, did_you_mean
+from tpkd.files import read_lines
 
 TEXT, LABEL = "text", "label"
 

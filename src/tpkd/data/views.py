@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from tpkd.data.order import CROP_COLUMN, CROP_ROW, FLIP, Integers, uniform_integers
-from tpkd.files import InputError
-from tpkd.records import Record
+from tpkd.errors import InputError
+from tpkd.record import Record
 
 INTERPOLATIONS = ("bicubic", "bilinear")
 

@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.data import Subset
 
 from tpkd.class_names import check_class_names, known_names, names_from_id2label
-from tpkd.files import InputError
+from tpkd.errors import InputError
 from tpkd.objectives.base import Objective
 
 _LABEL_COLUMNS = ("labels", "label")
@@ -89,7 +89,7 @@ def check_num_classes(name: str, student: int | None, teacher: int | None) -> No
         >>> check_num_classes("teacher", 10, 1000)
         Traceback (most recent call last):
             ...
-        tpkd.files.InputError: teacher: expected the 10 classes of the student, got 1000
+        tpkd.errors.InputError: teacher: expected the 10 classes of the student, got 1000
     """
     if student is not None and teacher is not None and student != teacher:
         raise InputError(f"{name}: expected the {student} classes of the student, got {teacher}")
@@ -104,7 +104,7 @@ def check_enough_classes(objective: Objective, num_classes: int | None) -> None:
         >>> check_enough_classes(create("tpkd"), 2)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
             ...
-        tpkd.files.InputError: objective 'tpkd' needs at least 3 classes, found 2: ...: use objective="kd" or "ce"
+        tpkd.errors.InputError: objective 'tpkd' needs at least 3 classes, found 2: ...: use objective="kd" or "ce"
     """
     if num_classes is None or num_classes >= objective.min_classes:
         return

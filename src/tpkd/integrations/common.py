@@ -17,12 +17,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from tpkd.cache import TeacherCache, open_cache
-from tpkd.files import InputError
+from tpkd.errors import InputError
 from tpkd.geometry.inputs import class_indices
 from tpkd.objectives.base import Batch, Objective
 from tpkd.objectives.reduction import IGNORE_INDEX
 from tpkd.objectives.registry import create
+from tpkd.teacher.cache.read import TeacherCache, open_cache
 from tpkd.theory.monitor import MIN_CLASSES, observe
 
 LOGITS_AND_LABELS = frozenset({"labels", "teacher_logits"})
@@ -55,7 +55,7 @@ def choose_objective(
         >>> choose_objective("dp-u", host="Lightning")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
             ...
-        tpkd.files.InputError: objective 'dp-u' needs initial_logits, which Lightning cannot give: use `tpkd train` ...
+        tpkd.errors.InputError: objective 'dp-u' needs initial_logits, which Lightning cannot give: use `tpkd train` ...
     """
     if isinstance(objective, str):
         objective = create(objective, **(settings or {}))
@@ -184,13 +184,13 @@ class OnlineTeacher:
 
 
 class CachedTeacher:
-    """A teacher's answers by sample id, from a cache that `tpkd.cache.build_cache` or `tpkd cache build` wrote.
+    """A teacher's answers by sample id, from a cache that `tpkd.teacher.cache.build_cache` or `tpkd cache build` wrote.
 
     Example:
         >>> CachedTeacher("/no/such/cache")
         Traceback (most recent call last):
             ...
-        tpkd.files.InputError: /no/such/cache: expected a teacher cache, found no manifest.json
+        tpkd.errors.InputError: /no/such/cache: expected a teacher cache, found no manifest.json
     """
 
     def __init__(self, cache: TeacherCache | str | Path) -> None:

@@ -14,8 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from tpkd.cache import TeacherCache
-from tpkd.files import InputError, extra
+from tpkd.errors import InputError, extra
 from tpkd.geometry.inputs import class_indices
 from tpkd.integrations.classes import (
     check_all_names,
@@ -35,6 +34,7 @@ from tpkd.integrations.common import (
 )
 from tpkd.objectives.base import Batch, Objective
 from tpkd.objectives.reduction import IGNORE_INDEX
+from tpkd.teacher.cache.read import TeacherCache
 
 with extra("lightning"):
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -100,7 +100,7 @@ class DistillationModule(LightningModule):
             >>> DistillationModule().distill_from(nn.Linear(4, 3), "dto-kd")  # doctest: +ELLIPSIS
             Traceback (most recent call last):
                 ...
-            tpkd.files.InputError: objective 'dto-kd' needs objective_gradients, post_step, which Lightning ...
+            tpkd.errors.InputError: objective 'dto-kd' needs objective_gradients, post_step, which Lightning ...
         """
         gives = LOGITS_AND_LABELS | {"epoch"}
         has_teacher = teacher is not None

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from tpkd.files import InputError, extra
+from tpkd.errors import InputError, extra
 from tpkd.integrations.classes import (
     check_all_names,
     check_enough_classes,

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tpkd.files import InputError, extra
+from tpkd.errors import InputError, extra
 from tpkd.objectives.base import Objective
 from tpkd.objectives.reduction import IGNORE_INDEX
 
@@ -31,7 +31,7 @@ def check_criterion(criterion: Callable[[Tensor, Tensor], Tensor] | None, object
         >>> check_criterion(LabelSmoothingCrossEntropy(0.1), "tpkd")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
             ...
-        tpkd.files.InputError: criterion: expected cross-entropy, found labels smoothed by 0.1, which ...
+        tpkd.errors.InputError: criterion: expected cross-entropy, found labels smoothed by 0.1, which ...
     """
     if isinstance(objective, nn.Module):  # timm's own distillation tasks take their criterion at this place
         found = type(objective).__name__

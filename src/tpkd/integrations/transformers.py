@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tpkd.cache import TeacherCache
-from tpkd.files import InputError, extra
+from tpkd.errors import InputError, extra
 from tpkd.integrations.classes import (
     check_all_names,
     check_enough_classes,
@@ -34,6 +33,7 @@ from tpkd.integrations.common import (
 from tpkd.integrations.vocabulary import TOKENS, check_images, check_length, check_tokens, positions_of
 from tpkd.objectives import Objective
 from tpkd.objectives.registry import create
+from tpkd.teacher.cache.read import TeacherCache
 
 with extra("text"):
     from transformers import Trainer, TrainerCallback

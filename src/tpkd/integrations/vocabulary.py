@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tpkd.files import InputError
+from tpkd.errors import InputError
 
 TOKENS = "input_ids"
 _OPT_OUT = "check_inputs=False if you made sure that the teacher understands the student's inputs"
@@ -30,7 +30,7 @@ def check_tokens(student: nn.Module, teacher: nn.Module, student_processor: Any,
         >>> check_tokens(student, teacher, None, None)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
             ...
-        tpkd.files.InputError: teacher.config.vocab_size: expected the student's 30522, found 28996: ...
+        tpkd.errors.InputError: teacher.config.vocab_size: expected the student's 30522, found 28996: ...
     """
     own, theirs = (getattr(model, "config", None) for model in (student, teacher))
     ours, other = _vocabulary(student_processor), _vocabulary(teacher_processor)
@@ -63,7 +63,7 @@ def check_images(student_processor: Any, teacher_processor: Any) -> None:
         >>> check_images(SimpleNamespace(image_mean=[0.5]), SimpleNamespace(image_mean=[0.4]))  # doctest: +ELLIPSIS
         Traceback (most recent call last):
             ...
-        tpkd.files.InputError: teacher_processing_class.image_mean: expected the student's [0.5], found [0.4]: ...
+        tpkd.errors.InputError: teacher_processing_class.image_mean: expected the student's [0.5], found [0.4]: ...
     """
     ours, theirs = (getattr(each, "image_processor", each) for each in (student_processor, teacher_processor))
     for name in ("image_mean", "image_std"):
@@ -84,7 +84,7 @@ def check_length(input_ids: Any, positions: int | None) -> None:
         >>> check_length(torch.zeros(2, 600), 512)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
             ...
-        tpkd.files.InputError: input_ids: expected at most the 512 positions of the teacher ..., found 600: truncate ...
+        tpkd.errors.InputError: input_ids: expected at most the 512 positions of the teacher ..., found 600: ...
     """
     length = input_ids.shape[-1] if isinstance(input_ids, Tensor) and input_ids.ndim else 0
     if positions is not None and length > positions:

@@ -138,3 +138,8 @@ def extract_features(model: Classifier, batches: Iterable[Inputs]) -> Float[Tens
     finally:
         for module in training:
             module.training = True
+
+
+def freeze(model: Classifier) -> Classifier:
+    """A model that neither learns nor changes its statistics."""
+    return model.eval().requires_grad_(False)

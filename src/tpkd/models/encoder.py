@@ -9,7 +9,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, float32, nn
 
 from tpkd.class_names import names_from_id2label
-from tpkd.files import InputError, extra, file_size
+from tpkd.errors import InputError, extra
+from tpkd.files import file_size
 from tpkd.models.classifier import Classifier, Inputs, ModelOutput
 from tpkd.models.heads import random_head
 from tpkd.models.options import BertOptions, HFOptions

@@ -5,7 +5,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from tpkd.files import extra
+from tpkd.errors import extra
 
 HEAD_STD = 0.02
 HEAD_LIMIT = 0.04

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
-from tpkd.files import InputError
+from tpkd.errors import InputError
 
 POOLINGS = ("pooler", "mean")
 MAX_SIZE = 1 << 24

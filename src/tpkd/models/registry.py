@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tpkd.class_names import recorded_names
-from tpkd.files import InputError, did_you_mean
+from tpkd.errors import InputError, did_you_mean
 from tpkd.models.classifier import Classifier
 from tpkd.models.encoder import build_bert, load_encoder
 from tpkd.models.heads import random_head

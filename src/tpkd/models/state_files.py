@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tpkd.files import InputError, open_regular, open_safetensors
+from tpkd.errors import InputError
+from tpkd.files import open_regular, open_safetensors
 
 PICKLED = (".pth", ".pt", ".bin")
 """Suffixes of torch's own format."""

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from tpkd.files import InputError, extra
+from tpkd.errors import InputError, extra
 from tpkd.models.encoder import loading
 
 PADDINGS = ("max_length", "longest")

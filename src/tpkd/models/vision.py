@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from tpkd.class_names import known_names
-from tpkd.files import InputError, did_you_mean, extra
+from tpkd.errors import InputError, did_you_mean, extra
 from tpkd.models.classifier import Classifier, Inputs, ModelOutput, parameter_names, tensor_inputs
 from tpkd.models.options import TimmOptions
 

@@ -2,13 +2,15 @@
 
 import hashlib
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from tpkd.files import InputError
+from tpkd.class_names import to_metadata
+from tpkd.errors import InputError
+from tpkd.files import publish_bytes
 from tpkd.models.classifier import Classifier
 from tpkd.models.state_files import open_state
 
@@ -113,3 +115,11 @@ def _some(names: list[str]) -> str:
 def _check_shape(place: str, name: str, target: Tensor, shape: Iterable[int]) -> None:
     if tuple(shape) != tuple(target.shape):
         raise InputError(f"{place}: {name}: expected shape {tuple(target.shape)}, found {tuple(shape)}")
+
+
+def save_weights(module: nn.Module, path: Path, class_names: Sequence[str]) -> None:
+    """Publish the state dict of a module as a safetensors file, with the names of its classes."""
+    from safetensors.torch import save
+
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in module.state_dict().items()}
+    publish_bytes(path, save(tensors, metadata=to_metadata(class_names)))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import Any
 
-from tpkd.files import did_you_mean
+from tpkd.errors import did_you_mean
 from tpkd.objectives.base import Objective
 from tpkd.objectives.cross_entropy import CrossEntropy
 from tpkd.objectives.dhkd import DHKD

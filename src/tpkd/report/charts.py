@@ -9,6 +9,8 @@ from typing import Any
 
 BLUE, RUST, GREY, INK, PALE = "#1d4e89", "#b8480f", "#8a8f98", "#20242b", "#c9d6e6"
 SERIES = ((BLUE, "o", "-"), (RUST, "s", "--"))
+EMPHASIS = {"tpkd": (BLUE, "-"), "kd": (RUST, "--"), "ce": (INK, ":")}
+"""The objectives that a reader looks for first; all others are grey."""
 
 STYLE: Any = {
     "svg.fonttype": "none",

@@ -1,10 +1,10 @@
 """Training: one loop for every objective, exact over micro-batches and processes, resumed bit for bit."""
 
+from tpkd.theory.monitor import observe
 from tpkd.training.checkpoint import Checkpoint, Checkpoints
 from tpkd.training.directory import RunResult, read_result
 from tpkd.training.evaluation import Evaluation, evaluate
 from tpkd.training.loop import StepReport, train
-from tpkd.training.monitor import observe
 from tpkd.training.optimizer import AdamWeightDecay, build_optimizer
 from tpkd.training.run import end_processes
 from tpkd.training.schedule import rate_factor

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tpkd.files import extra
+from tpkd.errors import extra
 
 _FILE_VERSION = "brain.Event:2"
 

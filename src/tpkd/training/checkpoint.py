@@ -13,7 +13,8 @@ from typing import Any
 from torch import Tensor
 
 from tpkd.class_names import to_metadata
-from tpkd.files import InputError, open_regular, read_bounded, reading, sync_directory
+from tpkd.errors import InputError
+from tpkd.files import open_regular, read_bounded, reading, sync_directory
 
 STATE_NAME = "state.json"
 DIGEST_NAME = "state.sha256"

@@ -11,12 +11,14 @@ from typing import Any
 
 import torch
 
-from tpkd.cache.lock import LOCK_NAME, locked
-from tpkd.config import RunConfig, config_yaml, load_config
-from tpkd.files import InputError, publish_bytes, reading
+from tpkd.config.loading import config_yaml, load_config
+from tpkd.config.schema import RunConfig
+from tpkd.errors import InputError
+from tpkd.files import publish_bytes, reading
+from tpkd.lock import LOCK_NAME, locked
+from tpkd.models.student import PROBE_NAME
 from tpkd.objectives.tpkd_kernel import has_kernel
-from tpkd.records import Record
-from tpkd.records.base import added
+from tpkd.record import Record, added
 from tpkd.training.checkpoint import Checkpoints
 from tpkd.training.log import BOARD_NAME, LOG_NAME, METRICS_NAME
 
@@ -27,7 +29,6 @@ CHECKPOINTS_NAME = "checkpoints"
 SNAPSHOTS_NAME = "snapshots"
 STUDENT_NAME = "student.safetensors"
 TEST_LOGITS_NAME = "test-logits.safetensors"
-PROBE_NAME = "probe.safetensors"
 RUN_NAMES = (
     *(CONFIG_NAME, ENVIRONMENT_NAME, METRICS_NAME, LOG_NAME, BOARD_NAME, PROBE_NAME, CHECKPOINTS_NAME, SNAPSHOTS_NAME),
     *(STUDENT_NAME, TEST_LOGITS_NAME, RESULT_NAME),
@@ -90,7 +91,7 @@ class Hold:
         >>> hold.check()
         Traceback (most recent call last):
             ...
-        tpkd.files.InputError: ...: moved, removed or replaced while a run was writing there; ...
+        tpkd.errors.InputError: ...: moved, removed or replaced while a run was writing there; ...
     """
 
     directory: Path

@@ -10,10 +10,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from tpkd.class_names import to_metadata
-from tpkd.data import Dataset, PlainBatches, Preparation, load_batches
-from tpkd.files import extra, publish_bytes
-from tpkd.models import Classifier
-from tpkd.training.materials import to_device
+from tpkd.data.batches import PlainBatches, Preparation, load_batches
+from tpkd.data.dataset import Dataset
+from tpkd.data.slicing import to_device
+from tpkd.errors import extra
+from tpkd.files import publish_bytes
+from tpkd.models.classifier import Classifier
 
 
 @dataclass(frozen=True)

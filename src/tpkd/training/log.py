@@ -12,7 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tpkd.files import InputError, open_regular, reading
+from tpkd.errors import InputError
+from tpkd.files import open_regular, reading
 from tpkd.training.board import Board
 from tpkd.training.checkpoint import Checkpoint
 

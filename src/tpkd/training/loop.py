@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tpkd.config import RunConfig
-from tpkd.data import load_batches
-from tpkd.files import InputError
-from tpkd.models import weights_fingerprint
+from tpkd.config.schema import RunConfig
+from tpkd.data.batches import load_batches
+from tpkd.errors import InputError
+from tpkd.models.weights import save_weights, weights_fingerprint
 from tpkd.termination import TerminatedError, deferred
 from tpkd.training import directory as run_directory
-from tpkd.training import materials
 from tpkd.training.checkpoint import Checkpoint, Checkpoints
 from tpkd.training.directory import SNAPSHOTS_NAME, STUDENT_NAME, TEST_LOGITS_NAME, Hold, RunResult, read_result
 from tpkd.training.evaluation import Evaluation, evaluate
@@ -209,7 +208,7 @@ def _keep_snapshot(run: Run, progress: Progress, directory: Path, epoch: int) ->
     if not run.accelerator.is_main_process:
         return
     path = directory / SNAPSHOTS_NAME / f"epoch-{epoch:03d}.safetensors"
-    materials.save_weights(run.student, path, run.dataset.class_names)
+    save_weights(run.student, path, run.dataset.class_names)
     states = snapshot_states(directory, epoch)
     states.sweep()
     if not _holds(states, progress.step, groups):  # a run that was stopped before its next checkpoint comes here again
@@ -276,7 +275,7 @@ def _finish(run: Run, progress: Progress, log: RunLog, hold: Hold) -> RunResult:
     )
     hold.check()
     if run.accelerator.is_main_process:
-        materials.save_weights(run.student, directory / STUDENT_NAME, run.dataset.class_names)
+        save_weights(run.student, directory / STUDENT_NAME, run.dataset.class_names)
         found.publish(directory / TEST_LOGITS_NAME, run.test_dataset.class_names)
         log.note(f"finished: accuracy {found.accuracy:.4f}")
         # Last, because a run with a result is never looked at again.

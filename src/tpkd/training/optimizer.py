@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tpkd.config import AdamWeightDecayConfig, SGDConfig
+from tpkd.config.schema import AdamWeightDecayConfig, SGDConfig
 
 _LATE_STEP = 1e9
 

@@ -9,15 +9,23 @@ from typing import Any
 import torch
 from torch import nn
 
-from tpkd.config import SEEDS, ConfigError, RunConfig, keyed
-from tpkd.data import Dataset, ModelInputs, Preparation, SampleBatch, TrainingBatches, check_dataset
-from tpkd.files import extra
-from tpkd.models import Classifier, check_model
+from tpkd.config.loading import ConfigError, keyed
+from tpkd.config.schema import RunConfig
+from tpkd.config.section import SEEDS
+from tpkd.data.batches import ModelInputs, Preparation, SampleBatch, TrainingBatches
+from tpkd.data.configured import load_data
+from tpkd.data.dataset import Dataset
+from tpkd.data.loading import check_dataset
+from tpkd.data.slicing import sort_by_length, split_inputs, to_device, trim_padding
+from tpkd.errors import extra
+from tpkd.models.classifier import Classifier
+from tpkd.models.preparation import student_preparation
+from tpkd.models.registry import check_model
+from tpkd.models.student import build_student
 from tpkd.objectives import Objective, create, describe
 from tpkd.objectives.base import Batch
-from tpkd.training import materials
-from tpkd.training.frozen import FrozenModel, open_initial, open_teacher
-from tpkd.training.monitor import MIN_CLASSES
+from tpkd.teacher.frozen import FrozenModel, open_initial, open_teacher
+from tpkd.theory.monitor import MIN_CLASSES
 from tpkd.training.optimizer import build_optimizer
 
 _PRECISION = {"fp32": "no", "fp16": "fp16", "bf16": "bf16"}
@@ -85,12 +93,12 @@ class Run:
         bounds = _bounds(len(samples), self._pieces(size))
         dynamic = self.config.text.padding == "longest"
         if dynamic:
-            samples = materials.sort_by_length(samples)
-        inputs = materials.split_inputs(materials.to_device(samples.inputs, self.accelerator.device), bounds)
+            samples = sort_by_length(samples)
+        inputs = split_inputs(to_device(samples.inputs, self.accelerator.device), bounds)
         for start, stop, piece in zip(bounds[:-1], bounds[1:], inputs, strict=True):
             labels = samples.labels[start:stop].to(self.accelerator.device)
             keys = (samples.sample_ids[start:stop], samples.view_ids[start:stop], samples.epochs[start:stop])
-            yield SampleBatch(materials.trim_padding(piece) if dynamic else piece, labels, *keys)
+            yield SampleBatch(trim_padding(piece) if dynamic else piece, labels, *keys)
 
     def _pieces(self, size: int) -> int:
         largest_share: int = -(-size // self.accelerator.num_processes)
@@ -167,12 +175,12 @@ def assemble(config: RunConfig, accelerator: Any, directory: Path) -> Run:
     from accelerate.utils import set_seed
 
     device = accelerator.device
-    dataset, test_dataset = materials.load_data(config, "train"), materials.load_data(config, "test")
+    dataset, test_dataset = load_data(config, "train"), load_data(config, "test")
     if dataset.class_names != test_dataset.class_names:
         raise ConfigError(f"data: the test split of {dataset.name} has other classes than the training split")
-    preparation = materials.student_preparation(config, dataset)
+    preparation = student_preparation(config, dataset)
     with accelerator.main_process_first():  # the first one fits and publishes a probe, the others read it
-        student = materials.build_student(config, dataset, directory=directory, device=device)
+        student = build_student(config, dataset, directory=directory, device=device)
     teacher = open_teacher(config, dataset, preparation, device)
     objective = build_objective(config, student, teacher)
     initial = None

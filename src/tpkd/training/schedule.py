@@ -1,6 +1,6 @@
 """The learning rate of each iteration."""
 
-from tpkd.config import ConstantSchedule, WarmupLinearSchedule
+from tpkd.config.schema import ConstantSchedule, WarmupLinearSchedule
 
 
 def rate_factor(schedule: ConstantSchedule | WarmupLinearSchedule, iteration: int, num_iterations: int) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from tpkd.class_names import check_class_names
-from tpkd.files import InputError
+from tpkd.errors import InputError
 from tpkd.training.checkpoint import Checkpoint
 from tpkd.training.log import Averages
 from tpkd.training.randomness import random_state, restore_random_state

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tpkd.data import SampleBatch
+from tpkd.data.batches import SampleBatch
 from tpkd.objectives.base import Batch
 from tpkd.objectives.reduction import IGNORE_INDEX
-from tpkd.training.monitor import observe
+from tpkd.theory.monitor import observe
 from tpkd.training.randomness import random_state, replayed
 from tpkd.training.run import Run
 

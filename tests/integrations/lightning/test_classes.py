@@ -7,8 +7,10 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from integrations.lightning.tiny import CLASSES, QUIET, WIDTH, Student, data, network
-from tpkd.cache import CacheRecipe, CacheRows, build_cache
-from tpkd.files import InputError
+from tpkd.errors import InputError
+from tpkd.teacher.cache.build import build_cache
+from tpkd.teacher.cache.recipe import CacheRecipe
+from tpkd.teacher.cache.rows import CacheRows
 
 NAMES = ("ant", "bee", "cat", "dog", "elk")
 SWAPPED = ("bee", "ant", "cat", "dog", "elk")

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 from integrations.lightning.tiny import CLASSES, SEPARABLE, WIDTH, Student, assert_close, data, fit, network
 from integrations.lightning.tiny import own_gradients as own
 from tpkd import tpkd_loss
-from tpkd.files import InputError
+from tpkd.errors import InputError
 from tpkd.integrations.lightning import DistillationModule
 from tpkd.objectives import create
 

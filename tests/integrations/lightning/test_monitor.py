@@ -9,7 +9,7 @@ from lightning.pytorch.loggers import CSVLogger
 from torch.utils.data import DataLoader
 
 from integrations.lightning.tiny import QUIET, Student, data, fit, network
-from tpkd.files import InputError
+from tpkd.errors import InputError
 from tpkd.integrations.lightning import MonitorCallback
 from tpkd.theory import observe
 

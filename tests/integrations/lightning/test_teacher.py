@@ -11,9 +11,12 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from integrations.lightning.tiny import QUIET, WIDTH, Student, assert_close, data, fit, network, own_gradients
-from tpkd.cache import CacheRecipe, CacheRows, build_cache, open_cache
-from tpkd.files import InputError
+from tpkd.errors import InputError
 from tpkd.objectives import create
+from tpkd.teacher.cache.build import build_cache
+from tpkd.teacher.cache.read import open_cache
+from tpkd.teacher.cache.recipe import CacheRecipe
+from tpkd.teacher.cache.rows import CacheRows
 
 
 def noisy_teacher():

@@ -4,8 +4,10 @@ import pytest
 import torch
 
 from integrations.transformers.tiny import CLASSES, text_model, texts, trainer_for
-from tpkd.cache import CacheRecipe, CacheRows, build_cache
-from tpkd.files import InputError
+from tpkd.errors import InputError
+from tpkd.teacher.cache.build import build_cache
+from tpkd.teacher.cache.recipe import CacheRecipe
+from tpkd.teacher.cache.rows import CacheRows
 
 NAMES = ("ant", "bee", "cat", "dog", "elk")
 SWAPPED = ("bee", "ant", "cat", "dog", "elk")

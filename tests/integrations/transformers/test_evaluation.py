@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional
 
 from integrations.transformers.tiny import CLASSES, collate, text_model, texts, token_model, tokens, trainer_for
-from tpkd.files import InputError
+from tpkd.errors import InputError
 from tpkd.integrations.transformers import MonitorCallback
 from tpkd.theory import diagnose
 

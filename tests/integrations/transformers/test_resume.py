@@ -13,7 +13,9 @@ from transformers import TrainerCallback
 
 from integrations.transformers.crash import run
 from integrations.transformers.tiny import CLASSES
-from tpkd.cache import CacheRecipe, CacheRows, build_cache
+from tpkd.teacher.cache.build import build_cache
+from tpkd.teacher.cache.recipe import CacheRecipe
+from tpkd.teacher.cache.rows import CacheRows
 
 
 def assert_same_end(first, second):

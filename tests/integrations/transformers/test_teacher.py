@@ -26,9 +26,12 @@ from integrations.transformers.tiny import (
     tokens,
     trainer_for,
 )
-from tpkd.cache import CacheRecipe, CacheRows, build_cache, open_cache
-from tpkd.files import InputError
+from tpkd.errors import InputError
 from tpkd.objectives import names
+from tpkd.teacher.cache.build import build_cache
+from tpkd.teacher.cache.read import open_cache
+from tpkd.teacher.cache.recipe import CacheRecipe
+from tpkd.teacher.cache.rows import CacheRows
 
 
 class Noisy(nn.Module):

@@ -7,7 +7,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerFast, RobertaConfig, RobertaForSequenceClassification
 
 from integrations.transformers.tiny import CLASSES, LENGTH, WORDS, image_model, images, text_model, texts, trainer_for
-from tpkd.files import InputError
+from tpkd.errors import InputError
 
 
 def tokenizer(words):

@@ -1,0 +1,1 @@
+"""Whether a loss does what its callers take for granted."""

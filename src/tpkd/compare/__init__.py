@@ -1,0 +1,1 @@
+"""Objectives x seeds from one configuration: grid, statistics, tables and page."""

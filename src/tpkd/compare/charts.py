@@ -1,0 +1,204 @@
+"""The charts of a comparison: every seed a dot, every mean with its interval."""
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from tpkd.compare.record import ComparisonRecord, MethodSummary
+from tpkd.report.charts import EMPHASIS, GREY, INK, Chart, draw, percent_axis
+from tpkd.report.methods import title
+from tpkd.report.numbers import nats, percent, points, share
+
+_PALE_LINE = "#c3c7cd"
+
+
+def accuracy_chart(record: ComparisonRecord) -> Chart:
+    """Accuracy by method: a dot a seed, the interval of the mean."""
+    rows = [method for method in record.methods if method.mean is not None]
+    best = max(rows, key=lambda method: method.mean or 0.0)
+    said = ", ".join(f"{title(method.objective)} {percent(method.mean)}" for method in rows)
+
+    def paint(axes: Any) -> None:
+        _dots(axes, rows, lambda method: (method.accuracies, method.mean, method.low, method.high))
+        axes.set_xlim(max(axes.get_xlim()[0], 0), min(axes.get_xlim()[1], 100))
+        axes.set_xlabel("test accuracy (%)")
+
+    return draw(
+        "accuracy",
+        "Accuracy after the last epoch, seed by seed",
+        f"One row a method with a dot a seed and the interval of the mean. Means in percent: {said}. "
+        f"The largest is that of {title(best.objective)}.",
+        paint,
+        size=(4.8, 0.9 + 0.27 * len(rows)),
+    )
+
+
+def difference_chart(record: ComparisonRecord, reference: str) -> Chart | None:
+    """Accuracy minus a reference by seed; None without the reference."""
+    pairs = {
+        method.objective: pair for method in record.methods for pair in method.versus if pair.reference == reference
+    }
+    rows = [method for method in record.methods if method.objective in pairs]
+    if not rows:
+        return None
+    said = ", ".join(f"{title(method.objective)} {points(pairs[method.objective].mean)}" for method in rows)
+
+    def paint(axes: Any) -> None:
+        axes.axvline(0, color=INK, linewidth=1)
+
+        def values(method: MethodSummary) -> tuple[Sequence[float], float | None, float | None, float | None]:
+            pair = pairs[method.objective]
+            return pair.differences, pair.mean, pair.low, pair.high
+
+        _dots(axes, rows, values)
+        axes.set_xlabel(f"accuracy minus {title(reference)} (percentage points)")
+
+    return draw(
+        f"minus-{reference}",
+        f"Difference to {title(reference)}, paired by seed",
+        f"One row a method with a dot a seed and the interval of the mean. Mean differences in points: {said}.",
+        paint,
+        size=(4.8, 0.9 + 0.27 * len(rows)),
+    )
+
+
+_Values = Callable[[MethodSummary], tuple[Sequence[float], float | None, float | None, float | None]]
+
+
+def _dots(axes: Any, rows: Sequence[MethodSummary], values: _Values) -> None:
+    places = range(len(rows), 0, -1)
+    reach = []
+    for place, method in zip(places, rows, strict=True):
+        color = EMPHASIS.get(method.objective, (GREY, "-"))[0]
+        dots, mean, low, high = values(method)
+        # Seeds apart from each other, so that equal ones are all seen.
+        offsets = [0.14 * (index - (len(dots) - 1) / 2) for index in range(len(dots))]
+        if low is not None and high is not None:
+            axes.plot([100 * low, 100 * high], [place, place], color=color, linewidth=1.4, alpha=0.55)
+        if mean is not None:
+            axes.plot([100 * mean], [place], marker="|", markersize=11, color=color)
+        dots = [100 * dot for dot in dots]
+        axes.plot(dots, [place + offset for offset in offsets], "o", markersize=3.6, color=color, linestyle="none")
+        reach += dots
+    margin = max(0.35 * (max(reach) - min(reach)), 0.5)
+    axes.set_xlim(min(reach) - margin, max(reach) + margin)  # an interval of few seeds may reach far beyond
+    axes.set_yticks(list(places), [title(method.objective) for method in rows])
+    axes.tick_params(axis="y", length=0, labelsize=8.5)
+    axes.grid(visible=False, axis="y")
+    axes.grid(axis="x")
+
+
+def learning_charts(record: ComparisonRecord) -> list[tuple[Chart, str]]:
+    """Label loss, conditional loss and blocked share while training, and what leaves the picture of each.
+
+    Empty where nothing was monitored.
+    """
+    kinds = {
+        "label_loss": ("Label loss while training", "nats"),
+        "conditional_loss": ("Conditional KL while training", "nats"),
+        "blocked_share": ("Blocked share while training", "share"),
+    }
+    charts = []
+    for field, (heading, unit) in kinds.items():
+        curves = {objective: _mean_curve(record, objective, field) for objective in record.objectives}
+        curves = {objective: curve for objective, curve in curves.items() if curve}
+        if curves:
+            top = 1.0 if unit == "share" else _top(curves)
+            note = _beyond(name for name, curve in curves.items() if max(curve.values()) > top)
+            charts.append((_learning_chart(field.replace("_", "-"), heading, unit, curves, top), note))
+    return charts
+
+
+def _beyond(objectives: Iterable[str]) -> str:
+    names = ", ".join(map(title, objectives))
+    return f"Leaves the picture: {names}." if names else ""
+
+
+def _top(curves: Mapping[str, Mapping[int, float]]) -> float:
+    """Where a picture ends: above the objectives that a reader looks for first, if they are there."""
+    chosen = [curve for objective, curve in curves.items() if objective in EMPHASIS] or list(curves.values())
+    return 1.25 * max(max(curve.values()) for curve in chosen)
+
+
+def _learning_chart(name: str, heading: str, unit: str, curves: Mapping[str, Mapping[int, float]], top: float) -> Chart:
+    write = share if unit == "share" else nats
+
+    def line(axes: Any, curve: Mapping[int, float], **style: Any) -> None:
+        # A line of one point is nothing to see.
+        axes.plot(curve.keys(), curve.values(), marker="o" if len(curve) == 1 else None, markersize=5, **style)
+
+    def paint(axes: Any) -> None:
+        first = True
+        for objective, curve in curves.items():
+            if objective not in EMPHASIS:
+                line(axes, curve, color=_PALE_LINE, linewidth=1, label="others" if first else None)
+                first = False
+        for objective, (color, dashes) in EMPHASIS.items():
+            if objective in curves:
+                line(axes, curves[objective], color=color, linestyle=dashes, label=title(objective))
+        epochs = sorted({epoch for curve in curves.values() for epoch in curve})
+        if len(epochs) == 1:
+            axes.set_xticks(epochs)
+        axes.set_xlabel("epoch")
+        if unit == "share":
+            percent_axis(axes, top=top)
+        else:
+            axes.set_ylim(0, top)
+            axes.set_ylabel("nats")
+        axes.legend(loc="best", fontsize=8.5)
+
+    ends = ", ".join(f"{title(objective)} {write(list(curve.values())[-1])}" for objective, curve in curves.items())
+    description = f"Means over training batches and seeds by epoch, a line a method. At the end: {ends}."
+    return draw(f"curve-{name}", heading, description, paint)
+
+
+def _mean_curve(record: ComparisonRecord, objective: str, field: str) -> dict[int, float]:
+    """Epoch -> mean over seeds, at the epochs that every finished seed has."""
+    cells = [cell.curves for cell in record.cells if cell.objective == objective and cell.curves is not None]
+    if not cells:
+        return {}
+    points_of = [dict(zip(curves.epochs, getattr(curves, field), strict=True)) for curves in cells]
+    shared = sorted(set.intersection(*(set(curve) for curve in points_of)))
+    return {epoch: statistics.fmean(curve[epoch] for curve in points_of) for epoch in shared}
+
+
+def final_chart(record: ComparisonRecord) -> tuple[Chart, str] | None:
+    """What the final students have left to learn on the test split, and what leaves the picture.
+
+    None without a teacher to compare with.
+    """
+    rows = [method for method in record.methods if method.final]
+    if not rows:
+        return None
+    left = {
+        method.objective: [
+            c.final.conditional_loss for c in record.cells if c.objective == method.objective and c.final
+        ]
+        for method in rows
+    }
+
+    chosen = [values for objective, values in left.items() if objective in EMPHASIS] or list(left.values())
+    end = 1.5 * max(map(max, chosen))
+
+    def paint(axes: Any) -> None:
+        places = range(len(rows), 0, -1)
+        for place, method in zip(places, rows, strict=True):
+            color = EMPHASIS.get(method.objective, (GREY, "-"))[0]
+            values = left[method.objective]
+            axes.plot(values, [place] * len(values), "o", markersize=4, color=color, linestyle="none")
+        axes.set_yticks(list(places), [title(method.objective) for method in rows])
+        axes.tick_params(axis="y", length=0, labelsize=8.5)
+        axes.set_xlim(0, end)
+        axes.grid(visible=False, axis="y")
+        axes.grid(axis="x")
+        axes.set_xlabel("conditional KL left on the test split (nats)")
+
+    said = ", ".join(f"{title(name)} {nats(statistics.fmean(values))}" for name, values in left.items())
+    chart = draw(
+        "final-left",
+        "What the final students have left to learn",
+        f"One row a method with a dot a seed. Means in nats: {said}.",
+        paint,
+        size=(4.8, 0.9 + 0.27 * len(rows)),
+    )
+    return chart, _beyond(name for name, values in left.items() if max(values) > end)

@@ -1,0 +1,182 @@
+"""The paper's empirical claims, one by one, against the records of a comparison: said, not said, or too few to tell."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from tpkd.compare.bundle import ReportRecords
+from tpkd.compare.record import PairedDifference
+from tpkd.report.methods import title
+from tpkd.report.tables import Column, Content, Look, Row, Table
+
+SUPPORTED, NOT_SUPPORTED, UNDECIDED = "supported", "not supported", "too small to tell"
+_FEWEST_BLOCKED = 30
+"""Blocked pairs below which nothing is said about blocking, unless one of them is a counterexample."""
+
+_LITTLE = 0.005
+"""Half a point of accuracy: what the projection may cost and still be called little."""
+
+
+@dataclass(frozen=True)
+class _Claim:
+    """One row."""
+
+    statement: str
+    found: Content
+    interval: Content
+    cases: str
+    verdict: str
+
+
+def claims_table(records: ReportRecords) -> Table | None:
+    """What the paper says of its experiments, and what these records say; None where they have nothing on it.
+
+    A claim about seeds is supported where the interval of the paired difference lies on its side of zero, not supported
+    where it lies on the other, and too small to tell where it contains zero. A claim about cases is supported where all
+    of them agree. These are claims about experiments: nothing here decides a theorem.
+    """
+    rows: tuple[Row, ...] = tuple(
+        (claim.statement, claim.found, claim.interval, claim.cases, claim.verdict)
+        for claim in (*_accuracy(records), *_blocking(records), *_exact_head(records), *_network(records))
+    )
+    columns = (
+        Column("claim of the paper", text=True),
+        Column("here"),
+        Column("interval"),
+        Column("n", text=True),
+        Column("this run", text=True),
+    )
+    record = records.comparison
+    level = f"{100 * record.confidence_level:g} %"
+    intervals = f", with {level} t-intervals; each interval holds for itself" if record.has_intervals else ""
+    caption = f"The paper's claims and these records. Differences are paired by seed, in points{intervals}."
+    return Table("claims", caption, columns, rows) if rows else None
+
+
+def _accuracy(records: ReportRecords) -> Iterator[_Claim]:
+    for reference in ("kd", "ce"):
+        found = _pair(records, "tpkd", reference)
+        if found is not None:
+            yield _difference(records, f"TPKD ends above {title(reference)}", "tpkd", reference, sign=1)
+    statements = {
+        "tpkd-no-ce": "without the label gradient accuracy is lower than TPKD's",
+        "safe-full-kl": "protecting full imitation instead is below TPKD",
+    }
+    for objective, statement in statements.items():
+        if _pair(records, objective, "tpkd") is not None:
+            yield _difference(records, statement, objective, "tpkd", sign=-1)
+    found = _pair(records, "tpkd-no-projection", "tpkd")
+    if found is not None:
+        statement = f"the projection costs little (not more than {100 * _LITTLE:g} points)"
+        verdict = _within(found[1], _LITTLE)
+        yield _difference(records, statement, "tpkd-no-projection", "tpkd", sign=-1, verdict=verdict)
+
+
+def _pair(records: ReportRecords, objective: str, reference: str) -> tuple[str, PairedDifference] | None:
+    """Where a paired difference stands in the records, and itself."""
+    for at, method in enumerate(records.comparison.methods):
+        for position, pair in enumerate(method.versus):
+            if (method.objective, pair.reference) == (objective, reference):
+                return f"comparison.methods.{at}.versus.{position}", pair
+    return None
+
+
+def _difference(
+    records: ReportRecords, statement: str, objective: str, reference: str, *, sign: int, verdict: str | None = None
+) -> _Claim:
+    found = _pair(records, objective, reference)
+    assert found is not None
+    (here, pair), look = found, Look(records.to_dict())
+    mean, low, high = (look(f"{here}.{field}", "points") for field in ("mean", "low", "high"))
+    interval: Content = "none" if pair.low is None else (low, " to ", high)
+    seeds = f"{len(pair.seeds)} seed{'s' if len(pair.seeds) > 1 else ''}"
+    difference: Content = (f"{title(objective)} − {title(reference)}: ", mean)
+    return _Claim(statement, difference, interval, seeds, verdict or _one_sided(pair, sign))
+
+
+def _one_sided(pair: PairedDifference, sign: int) -> str:
+    if pair.low is None or pair.high is None or pair.low <= 0 <= pair.high:
+        return UNDECIDED
+    return SUPPORTED if sign * pair.mean > 0 else NOT_SUPPORTED
+
+
+def _within(pair: PairedDifference, limit: float) -> str:
+    """Whether an objective is above the reference by no more than a limit."""
+    if pair.low is None or pair.high is None:
+        return UNDECIDED
+    if pair.high <= limit:
+        return SUPPORTED
+    return NOT_SUPPORTED if pair.low > limit else UNDECIDED
+
+
+def _blocking(records: ReportRecords) -> Iterator[_Claim]:
+    if records.blocking is None:
+        return
+    look = Look(records.to_dict())
+    for at, split in enumerate(records.blocking.splits):
+        here, last = f"blocking.splits.{at}.states", len(split.states) - 1
+        cases = f"{split.states[0].pairs:,} pairs of {split.split} samples and views"
+        if last > 0:
+            shares = [state.blocked_share for state in split.states]
+            grows = all(later > earlier for earlier, later in pairwise(shares))
+            each = [look(f"{here}.{state}.blocked_share", "share") for state in range(last + 1)]
+            found: Content = (each[0], *(part for share in each[1:] for part in (", ", share)))
+            few = max(state.blocked for state in split.states) < _FEWEST_BLOCKED
+            verdict = UNDECIDED if few else SUPPORTED if grows else NOT_SUPPORTED
+            yield _Claim("blocking grows from state to state while labels are learned", found, "none", cases, verdict)
+        final = split.states[-1]
+        statement = "knowledge remains where imitation is blocked"
+        left: Content = (look(f"{here}.{last}.conditional_loss", "nats"), " nats of conditional KL")
+        if final.blocked == 0:
+            yield _Claim(statement, "nothing is blocked", "none", cases, UNDECIDED)
+        else:
+            of = f"{final.positive:,} of {final.blocked:,} blocked pairs ({split.split})"
+            few = final.blocked < _FEWEST_BLOCKED
+            verdict = NOT_SUPPORTED if final.positive < final.blocked else UNDECIDED if few else SUPPORTED
+            yield _Claim(statement, left, "none", of, verdict)
+
+
+def _exact_head(records: ReportRecords) -> Iterator[_Claim]:
+    if records.exact_head is None:
+        return
+    states = records.exact_head.states
+    batches, examples = sum(len(state.batches) for state in states), sum(state.examples for state in states)
+    positive = sum(state.positive_batches for state in states)
+    kept, lost = (sum(state.lost_examples[name] for state in states) for name in ("tpkd", "tpkd-no-projection"))
+    yield _Claim(
+        "an exact step of TPKD's learns more conditional knowledge than CE's",
+        f"{positive} of {batches} batches",
+        "none",
+        f"{batches} batches",
+        SUPPORTED if positive == batches else NOT_SUPPORTED,
+    )
+    yield _Claim(
+        "it loses no margin of the CE step; without projection every example loses one",
+        f"{kept:,} and {lost:,} examples",
+        "none",
+        f"{examples:,} examples",
+        SUPPORTED if kept == 0 and lost == examples else NOT_SUPPORTED,
+    )
+
+
+def _network(records: ReportRecords) -> Iterator[_Claim]:
+    if records.certificates is not None:
+        states = records.certificates.states
+        pairs, positive = sum(len(state.batches) for state in states), sum(state.positive_pairs for state in states)
+        yield _Claim(
+            "the gain survives backpropagation: an iteration of TPKD learns more than compensation alone",
+            f"{positive} of {pairs} pairs",
+            "none",
+            f"{pairs} pairs of iterations",
+            SUPPORTED if positive == pairs else NOT_SUPPORTED,
+        )
+    if records.continuation is not None:
+        look, record = Look(records.to_dict()), records.continuation
+        for field, other in (("tpkd_minus_ce", "CE"), ("tpkd_minus_compensation", "compensation only")):
+            yield _Claim(
+                f"the gain accumulates: TPKD's conditional KL ends below that of {other}",
+                (look(f"continuation.{field}", "signed_nats"), " nats"),
+                "none",
+                f"one run of {record.iterations} iterations, {len(record.observation_ids):,} samples",
+                SUPPORTED if getattr(record, field) < 0 else NOT_SUPPORTED,
+            )

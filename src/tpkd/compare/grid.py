@@ -1,0 +1,181 @@
+"""The grid of a comparison: which objectives and seeds, and the run of each of them."""
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+from tpkd.class_names import check_class_names
+from tpkd.compare.record import DataFacts
+from tpkd.config.loading import ConfigError, Override, load_config
+from tpkd.config.output import PLACEHOLDERS, fill_output, placeholders_in
+from tpkd.config.schema import RunConfig
+from tpkd.errors import InputError, did_you_mean
+from tpkd.models.student import PROBE_NAME
+from tpkd.objectives import names
+from tpkd.training.directory import CONFIG_NAME, RESULT_NAME, check_bound, has_progress, read_result
+
+DEFAULT_SEEDS = (42, 43, 44)
+STUDENTS_NAME = "students"
+"""Where the test logits of all cells stand side by side."""
+
+SHARED_KEYS = ("data", "limit", "views", "text", "student", "teacher", "epochs", "batch_size", "evaluation")
+"""What no objective may have for itself: cells that differ here do not compare objectives."""
+
+
+@dataclass(frozen=True)
+class GridCell:
+    """One run of the grid."""
+
+    objective: str
+    seed: int
+    config: RunConfig
+    asked: bool = True
+    """Whether this call is to run it; else it is there because an earlier one started it."""
+
+    @property
+    def name(self) -> str:
+        """How messages and files call it."""
+        return f"{self.objective}-{self.seed}"
+
+    @property
+    def directory(self) -> Path:
+        """The run directory."""
+        return Path(self.config.directory)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Objectives × seeds in one directory, in the order of the tables; some may have further seeds."""
+
+    name: str
+    directory: Path
+    objectives: tuple[str, ...]
+    seeds: tuple[int, ...]
+    cells: tuple[GridCell, ...]
+    base: RunConfig
+    """What all cells share."""
+
+    def by_objective(self) -> dict[str, RunConfig]:
+        """One configuration an objective; its seeds have the same but for the seed."""
+        return {cell.objective: cell.config for cell in self.cells}
+
+    def seeds_by_objective(self) -> dict[str, tuple[int, ...]]:
+        """The seeds of each objective."""
+        return {name: tuple(cell.seed for cell in self.cells if cell.objective == name) for name in self.objectives}
+
+
+def plan_grid(
+    path: str | Path,
+    overrides: Sequence[Override] = (),
+    *,
+    methods: Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
+    known: tuple[Sequence[str], Sequence[int]] = ((), ()),
+) -> Grid:
+    """Resolve every run of a grid and check that the runs compare nothing but objectives.
+
+    Args:
+        path: a run's configuration; its `output` names `{objective}` and `{seed}`.
+        overrides: for every run, as `load_config` takes them.
+        methods: names of `tpkd methods`, by default all.
+        seeds: by default 42, 43, 44.
+        known: objectives and seeds of earlier calls; of their cells, those that have been started stay in the tables.
+
+    Raises:
+        InputError: one line with the key or name, and the closest names to an unknown one.
+    """
+    chosen = check_objectives(methods if methods is not None else names(), "methods")
+    asked_seeds = tuple(seeds if seeds is not None else DEFAULT_SEEDS)
+    repeated = [seed for seed in asked_seeds if asked_seeds.count(seed) > 1]
+    if repeated:
+        raise InputError(f"seeds: expected every seed once, found {repeated[0]} twice")
+    if not chosen or not asked_seeds:
+        raise InputError("methods and seeds: expected at least one of each")
+    plain = load_config(path, overrides, methods=False)
+    check_objectives(plain.methods, "key methods")
+    if plain.objective.settings and chosen != (plain.objective.name,):
+        raise ConfigError("objective.settings: expected none in a grid of several; put them under methods")
+    directory = grid_directory(plain.output)
+    shared = list(overrides)
+    if plain.student.head == "probe" and plain.student.probe_file is None:
+        shared.append(("student.probe_file", str(directory / PROBE_NAME)))  # fitted once for all cells
+    objectives = tuple(name for name in names() if name in chosen or name in known[0])
+    all_seeds = tuple(sorted({*asked_seeds, *known[1]}))
+    possible = (
+        GridCell(
+            objective,
+            seed,
+            load_config(path, [*shared, ("objective.name", objective), ("seed", seed)]),
+            objective in chosen and seed in asked_seeds,
+        )
+        for objective, seed in itertools.product(objectives, all_seeds)
+    )
+    # An objective may have seeds that nobody asked for with another: those are not cells.
+    cells = tuple(cell for cell in possible if cell.asked or (cell.directory / CONFIG_NAME).exists())
+    _check_shared(cells)
+    base = load_config(path, shared, methods=False)
+    return Grid(PurePath(path).stem, directory, objectives, all_seeds, cells, base)
+
+
+def check_objectives(chosen: Iterable[str], key: str) -> tuple[str, ...]:
+    """Names of objectives without repetition; an unknown one is refused with the closest names."""
+    chosen = tuple(dict.fromkeys(chosen))
+    for name in chosen:
+        if name not in names():
+            expected = f"expected some of {', '.join(names())}{did_you_mean(name, names())}"
+            raise InputError(f"{key}: unknown objective {name!r}, {expected}")
+    return chosen
+
+
+def grid_directory(output: str) -> Path:
+    """The directory that holds all cells: `output` up to its first placeholder.
+
+    Example:
+        >>> grid_directory("runs/digits/{objective}-{seed}").as_posix()
+        'runs/digits'
+    """
+    missing = [placeholder for placeholder in PLACEHOLDERS if placeholder not in placeholders_in(output)]
+    if missing:
+        raise ConfigError(f"output: expected {' and '.join(missing)} in it, so that cells do not share a directory")
+    parts = PurePath(output).parts
+    first = next(index for index, part in enumerate(parts) if placeholders_in(part))
+    return Path(*(fill_output(part, {}) for part in parts[:first]))
+
+
+def _check_shared(cells: Sequence[GridCell]) -> None:
+    first: dict[str, Any] = cells[0].config.model_dump(mode="json", include=set(SHARED_KEYS))
+    for cell in cells[1:]:
+        found = cell.config.model_dump(mode="json", include=set(SHARED_KEYS))
+        for key in SHARED_KEYS:
+            if found[key] != first[key]:
+                expected = f"expected the same for all objectives, as {cells[0].objective} has it"
+                raise ConfigError(f"methods.{cell.objective}: {key}: {expected}")
+
+
+def changed_cells(grid: Grid, fingerprints: dict[str, str | None], data: DataFacts) -> dict[str, str]:
+    """The cells whose directories hold a run of something else, and what differs.
+
+    Args:
+        grid: the runs as they are wanted now.
+        fingerprints: field of a result -> what it must be, for the data and the teacher as they are now.
+        data: the data as they are now.
+    """
+    found = {}
+    for cell in grid.cells:
+        if not (cell.directory / CONFIG_NAME).exists() or not has_progress(cell.directory):
+            continue  # a run without a checkpoint gives way by itself
+        try:
+            check_bound(cell.directory, cell.config)
+            result = read_result(cell.directory)
+            if result is not None:
+                path = cell.directory / RESULT_NAME
+                check_class_names(result.class_names, data.class_names, found_in=str(path), expected_in=data.name)
+        except InputError as error:
+            found[cell.name] = str(error)
+            continue
+        for field, expected in fingerprints.items():
+            if result is not None and getattr(result, field) != expected:
+                found[cell.name] = f"{cell.directory}: {field}: expected {expected}, found {getattr(result, field)}"
+    return found

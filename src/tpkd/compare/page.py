@@ -1,0 +1,131 @@
+"""The page of a comparison, and its tables as files: from records alone, the same bytes every time."""
+
+import io
+from functools import partial
+from typing import Any
+
+from tpkd.compare.bundle import ReportRecords
+from tpkd.compare.charts import accuracy_chart, difference_chart, final_chart, learning_charts
+from tpkd.compare.claims import claims_table
+from tpkd.compare.protocol_tables import protocol_table, settings_table, source_table
+from tpkd.compare.reading import find, not_supported, supported
+from tpkd.compare.tables import ablation_table, application_table, cost_table, final_table, seeds_table, selection_table
+from tpkd.diagnosis.charts import blocked_chart, confidence_chart, frontier_chart
+from tpkd.figures.charts import draw_feasibility
+from tpkd.figures.record import FeasibilityIllustration
+from tpkd.mechanism.charts import mechanism_charts
+from tpkd.mechanism.tables import checks_table, mechanism_tables
+from tpkd.report.charts import Chart, inline_drawing
+from tpkd.report.html import content_markup, number_markup, page_template, sort_key
+from tpkd.report.methods import title
+from tpkd.report.tables import Content, Look, Table, to_csv, to_latex, to_markdown
+
+WRITERS = {"md": to_markdown, "csv": to_csv, "tex": to_latex}
+
+
+def report_tables(records: ReportRecords) -> dict[str, Table | None]:
+    """Every table of a comparison by name; None for what its records do not have."""
+    return {
+        "claims": claims_table(records),
+        "application": application_table(records),
+        "ablation": ablation_table(records),
+        "seeds": seeds_table(records),
+        "cost": cost_table(records),
+        "selection": selection_table(records),
+        "final": final_table(records),
+        "settings": settings_table(records),
+        "protocol": protocol_table(records),
+        "sources": source_table(records),
+    }
+
+
+def report_files(records: ReportRecords) -> dict[str, str]:
+    """Everything a report writes, relative path -> text: the page, and each table in every format.
+
+    Needs the extra `report` (jinja2, matplotlib).
+    """
+    made = [
+        *report_tables(records).values(),
+        *mechanism_tables(records.studies, records.paper_domain),
+        checks_table(records.studies),
+    ]
+    tables = [table for table in made if table is not None and table.rows]
+    files = {f"tables/{table.name}.{kind}": write(table) for table in tables for kind, write in WRITERS.items()}
+    return {"report.html": comparison_page(records), **files}
+
+
+def comparison_page(records: ReportRecords) -> str:
+    """The page as HTML text; every number carries its record, its place there and its unrounded value."""
+    record = records.comparison
+    reference = next((name for name in ("kd", "ce") if find(record, name) is not None), None)
+    differences = difference_chart(record, reference) if reference is not None else None
+    finished = any(method.mean is not None for method in record.methods)
+    return page_template("comparison.html").render(
+        record=record,
+        number=partial(number_markup, records.to_dict()),
+        markup=content_markup,
+        sort_key=sort_key,
+        level=f"{100 * record.confidence_level:g} %",
+        tiles=_tiles(records),
+        supported=supported(records),
+        not_supported=not_supported(records),
+        illustration=_illustration(records.illustrations.feasibility) if records.illustrations else None,
+        accuracy_charts=_present(accuracy_chart(record) if finished else None, differences),
+        learning_charts=learning_charts(record),
+        mechanism_charts=mechanism_charts(records.studies.values()),
+        mechanism_tables=mechanism_tables(records.studies, records.paper_domain),
+        checks=checks_table(records.studies),
+        final_charts=_final_charts(records),
+        tables=report_tables(records),
+    )
+
+
+def _present(*charts: Chart | None) -> list[Chart]:
+    return [chart for chart in charts if chart is not None]
+
+
+def _final_charts(records: ReportRecords) -> list[tuple[Chart, str]]:
+    """Charts and a line below each."""
+    left = final_chart(records.comparison)
+    charts = [left] if left is not None else []
+    if records.diagnosis is not None:
+        student = records.diagnosis.students[0]
+        of = f"Of {student.file}."
+        charts += [
+            (chart, of) for chart in (frontier_chart(student), blocked_chart(student), confidence_chart(student))
+        ]
+    return charts
+
+
+def _tiles(records: ReportRecords) -> list[tuple[Content, str, Content]]:
+    """Teacher, start, and the objectives a reader looks for first."""
+    look, record = Look(records.to_dict()), records.comparison
+    tiles: list[tuple[Content, str, Content]] = []
+    if record.teacher is not None and record.teacher.accuracy is not None and record.start is not None:
+        start: Content = ("the student starts at ", look("comparison.start.accuracy", "percent"), " %")
+        tiles.append(((look("comparison.teacher.accuracy", "percent"), " %"), "accuracy of the teacher", start))
+    for objective in ("ce", "kd", "tpkd"):
+        at = next((index for index, method in enumerate(record.methods) if method.objective == objective), None)
+        if at is None or record.methods[at].mean is None:
+            continue
+        here, method = f"comparison.methods.{at}", record.methods[at]
+        more: Content = ""
+        if method.versus:
+            pair = method.versus[0]
+            more = (look(f"{here}.versus.0.mean", "points"), f" points from {title(pair.reference)} by seed")
+        value: Content = (look(f"{here}.mean", "percent"), " %")
+        seeds = f"{len(method.seeds)} seed{'s' if len(method.seeds) > 1 else ''}"
+        tiles.append((value, f"{title(objective)}, mean of {seeds}", more))
+    return tiles
+
+
+def _illustration(illustration: FeasibilityIllustration) -> Chart:
+    drawing = io.BytesIO()
+    draw_feasibility(illustration, drawing, "svg")
+    heading, numbers = "The idea in one example", illustration.numbers
+    described = (
+        f"A student at {illustration.student[0]:g} and a teacher at {illustration.teacher[0]:g} for the correct class. "
+        f"Learning all of the conditional knowledge needs a confidence of {numbers['min_confidence']:.3f}."
+    )
+    svg: Any = inline_drawing(drawing.getvalue().decode(), "idea", heading, described)
+    return Chart("idea", heading, described, svg)

@@ -1,0 +1,82 @@
+"""What was run and how: the protocol, the settings of every method, versions and hashes."""
+
+import json
+from typing import Any
+
+from tpkd.compare.bundle import ReportRecords
+from tpkd.report.methods import title
+from tpkd.report.tables import Column, Content, Look, Row, Table
+
+_HIDDEN = ("log_every", "monitor_every", "snapshots", "snapshot_seeds", "initial.", "device")
+"""What changes no number of a table."""
+
+
+def protocol_table(records: ReportRecords) -> Table:
+    """Every key that the cells share."""
+    shared = records.comparison.protocol
+    rows = tuple(
+        (key, plain(value)) for key, value in shared.items() if value is not None and not key.startswith(_HIDDEN)
+    )
+    columns = (Column("key", text=True), Column("value", text=True))
+    return Table("protocol", "The protocol that all cells share, resolved.", columns, rows)
+
+
+def settings_table(records: ReportRecords) -> Table:
+    """What each method was trained with, and what no public source fixes about it."""
+    rows = tuple(
+        (
+            title(method.objective),
+            ", ".join(f"{name} {plain(value)}" for name, value in method.settings.items() if value is not None)
+            or "none",
+            f"{method.optimizer.get('weight_decay', 0.0):g}",
+            ", ".join(f"{key} {plain(value)}" for key, value in method.overrides.items()) or "nothing",
+            method.reconstruction,
+        )
+        for method in records.comparison.settings
+    )
+    headings = ("method", "settings", "weight decay", "set for it alone", "reconstruction")
+    columns = tuple(Column(heading, text=True) for heading in headings)
+    return Table("settings", "Settings of every method, defaults included.", columns, rows)
+
+
+def source_table(records: ReportRecords) -> Table:
+    """Data, networks and versions, with the hashes that bind them."""
+    look, record = Look(records.to_dict()), records.comparison
+    rows: list[Row] = []
+    if record.data is not None:
+        counts = (look(f"comparison.data.{field}", "count") for field in ("train_samples", "test_samples", "classes"))
+        train, test, classes = counts
+        said = (record.data.name, ": ", train, " training and ", test, " test samples, ", classes, " classes")
+        rows.append(("data", said, record.data.fingerprint))
+    for name, network in (("student at its start", record.start), ("teacher", record.teacher)):
+        if network is not None:
+            field = "start" if network is record.start else "teacher"
+            accuracy = look(f"comparison.{field}.accuracy", "percent")
+            measured: Content = (
+                (network.model, ", accuracy ", accuracy, " %") if accuracy.value is not None else network.model
+            )
+            rows.append((name, measured, network.fingerprint))
+    for group in record.environments:
+        versions = ", ".join(f"{name} {version}" for name, version in group.libraries.items())
+        where = f"Python {group.python}, {versions}, on {group.device}"
+        rows.append((f"environment of {_cells(group.cells, len(record.cells))}", where, ""))
+    columns = (Column("what", text=True), Column("which", text=True), Column("SHA-256", text=True))
+    return Table("sources", "What went in.", columns, tuple(rows))
+
+
+def _cells(cells: tuple[str, ...], total: int) -> str:
+    if len(cells) == total:
+        return "all cells"
+    return ", ".join(cells) if len(cells) <= 4 else f"{len(cells)} cells"
+
+
+def plain(value: Any) -> str:
+    """A value of a configuration as text.
+
+    Example:
+        >>> plain([1, 2]), plain("sgd"), plain(0.001), plain(True)
+        ('[1, 2]', 'sgd', '0.001', 'true')
+    """
+    if isinstance(value, str):
+        return value
+    return f"{value:g}" if isinstance(value, float) else json.dumps(value)

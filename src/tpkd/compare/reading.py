@@ -1,0 +1,194 @@
+"""What a comparison means in plain words: what the data support, and what they do not."""
+
+from collections.abc import Iterable, Iterator
+
+from tpkd.compare.bundle import ReportRecords
+from tpkd.compare.record import ComparisonRecord, MethodSummary, PairedDifference
+from tpkd.report.methods import title
+from tpkd.report.numbers import count, nats, percent, points, share
+
+
+def supported(records: ReportRecords) -> list[str]:
+    """What these data say about these networks and seeds."""
+    record = records.comparison
+    sentences = [_what_ran(record), *_against(record), *_ablation(record), *_final(record), *_identical(record)]
+    return [*sentences, *_mechanism(records)]
+
+
+def not_supported(records: ReportRecords) -> list[str]:
+    """What a reader might take from the page and should not."""
+    record = records.comparison
+    return [*_incomplete(record), *_uneven(record), *_paper(record), *_limits(record)]
+
+
+def _what_ran(record: ComparisonRecord) -> str:
+    count_of = f"{len(record.objectives)} objective{'s' if len(record.objectives) > 1 else ''}"
+    counts = sorted({len(method.asked_seeds) for method in record.methods})
+    least, most = counts[0], counts[-1]
+    seeds = f"{most if least == most else f'{least} to {most}'} seed{'s' if most > 1 else ''}"
+    if record.data is None or record.start is None:
+        return f"{count_of} with {seeds}; the accuracy is that of the last epoch, fixed in advance."
+    teacher = record.teacher.accuracy if record.teacher else None
+    taught = "" if teacher is None else f" and learn from one teacher ({percent(teacher)} %)"
+    return (
+        f"{count_of} with {seeds} each: all start from the same student ({percent(record.start.accuracy)} % before the "
+        f"first step){taught}. Accuracy is that of the last epoch on {count(record.data.test_samples)} test samples; "
+        "no epoch was chosen by looking at them."
+    )
+
+
+def _against(record: ComparisonRecord) -> Iterator[str]:
+    method = find(record, "tpkd")
+    if method is None or method.mean is None:
+        return
+    for pair in method.versus:
+        yield difference_sentence(method, pair, record.confidence_level)
+
+
+def difference_sentence(method: MethodSummary, pair: PairedDifference, level: float) -> str:
+    """What seeds say about two objectives, and whether they decide between them."""
+    name, other = title(method.objective), title(pair.reference)
+    said = f"{name} ends at {percent(method.mean)} % in the mean, {points(pair.mean)} points from {other} by seed"
+    if pair.seeds != method.seeds:
+        said += f" (over {', '.join(map(str, pair.seeds))}, which both have)"
+    if pair.low is None or pair.high is None:
+        return f"{said}; one seed alone does not say how far that is chance."
+    interval = f"({100 * level:g} % interval {points(pair.low)} to {points(pair.high)})"
+    if pair.low > 0 or pair.high < 0:
+        better = "above" if pair.mean > 0 else "below"
+        return f"{said} {interval}: with this student, teacher and data, {name} is {better} {other}."
+    return f"{said} {interval}: the interval contains zero, so these seeds do not decide between the two."
+
+
+def _ablation(record: ComparisonRecord) -> Iterator[str]:
+    full = find(record, "tpkd")
+    parts = [find(record, name) for name in ("tpkd-no-ce", "tpkd-no-projection", "safe-full-kl")]
+    found = [method for method in parts if method is not None and method.mean is not None]
+    if full is None or full.mean is None or not found:
+        return
+    if all(method.seeds == full.seeds for method in found):
+        said = ", ".join(f"{title(method.objective)} {percent(method.mean)} %" for method in found)
+        yield f"Against TPKD's {percent(full.mean)} %, its parts alone reach: {said}."
+        return
+    pairs = [(method, pair) for method in found for pair in method.versus if pair.reference == "tpkd"]
+    said = ", ".join(f"{title(method.objective)} {points(pair.mean)}" for method, pair in pairs)
+    if said:
+        yield f"By the seeds that both have, its parts alone end from TPKD, in points: {said}."
+
+
+def _final(record: ComparisonRecord) -> Iterator[str]:
+    found = (find(record, name) for name in ("ce", "kd", "tpkd"))
+    left = [(method, method.final.get("conditional_loss")) for method in found if method is not None]
+    said = ", ".join(
+        f"{nats(value)} nats after {title(method.objective)}" for method, value in left if value is not None
+    )
+    if said:
+        yield f"What the final students have left to learn about incorrect classes, on the test split: {said}."
+
+
+def _identical(record: ComparisonRecord) -> Iterator[str]:
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for group in record.identical:
+        groups.setdefault(group.objectives, []).append(group.seed)
+    for objectives, seeds in groups.items():
+        names = _listed(map(title, objectives))
+        always = [
+            objective
+            for objective in objectives
+            if all(
+                cell.selection_rates and min(cell.selection_rates) == 1.0
+                for cell in record.cells
+                if cell.objective == objective and cell.seed in seeds
+            )
+        ]
+        why = (
+            f" {_listed(map(title, always))} took the teacher's target for every sample of every epoch."
+            if always
+            else ""
+        )
+        listed = ", ".join(map(str, seeds))
+        yield f"{names} end with elementwise identical test logits (seed{'s' if len(seeds) > 1 else ''} {listed}).{why}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _mechanism(records: ReportRecords) -> Iterator[str]:
+    if records.blocking is not None:
+        states = records.blocking.splits[0].states
+        first, last = states[0], states[-1]
+        left = (
+            ""
+            if last.conditional_loss is None
+            else (f"; there {nats(last.conditional_loss)} nats of conditional knowledge are still to be had")
+        )
+        yield (
+            f"Label training alone blocks full imitation on {share(first.blocked_share)} of the pairs at "
+            f"{first.state.name} and {share(last.blocked_share)} at {last.state.name}{left}."
+        )
+    if records.exact_head is not None:
+        examples = sum(state.examples for state in records.exact_head.states)
+        kept, lost = (
+            sum(state.lost_examples[name] for state in records.exact_head.states)
+            for name in ("tpkd", "tpkd-no-projection")
+        )
+        yield (
+            f"In exact steps of the head, TPKD lost a margin of the CE step on {count(kept)} of {count(examples)} "
+            f"examples; without projection {count(lost)} lost at least one."
+        )
+    if records.continuation is not None:
+        record = records.continuation
+        yield (
+            f"Over {record.iterations} further iterations from {record.state.name}, TPKD takes conditional KL from "
+            f"{nats(record.start)} to {nats(record.tpkd_end)} nats, {record.tpkd_minus_ce:+.3f} from CE and "
+            f"{record.tpkd_minus_compensation:+.3f} from compensation only."
+        )
+
+
+def _incomplete(record: ComparisonRecord) -> Iterator[str]:
+    left = [cell for cell in record.cells if cell.status != "finished"]
+    if left:
+        named = ", ".join(f"{cell.objective}-{cell.seed} ({cell.status})" for cell in left[:6])
+        more = f" and {len(left) - 6} more" if len(left) > 6 else ""
+        yield f"The grid is not complete: {named}{more}. Rows without all seeds say so and are not like the others."
+
+
+def _uneven(record: ComparisonRecord) -> Iterator[str]:
+    if len({method.asked_seeds for method in record.methods}) > 1:
+        yield (
+            "Objectives have different seeds, so their means are not over the same runs: compare them by their paired "
+            "differences, which are over the seeds that both have."
+        )
+
+
+def _paper(record: ComparisonRecord) -> Iterator[str]:
+    if record.paper.differences:
+        shown = "; ".join(record.paper.differences[:4])
+        more = f"; and {len(record.paper.differences) - 4} more" if len(record.paper.differences) > 4 else ""
+        yield (
+            "This is not the paper's protocol, so the paper's numbers do not stand here and nothing here confirms or "
+            f"contradicts them ({shown}{more})."
+        )
+
+
+def _limits(record: ComparisonRecord) -> Iterator[str]:
+    yield (
+        "One data set and one pair of networks: other pairs may behave otherwise. A seed changes the order of samples "
+        "and views, dropout and the objective's own networks; the student's start, the teacher and the split are the "
+        "same for all, so an interval over seeds does not contain what they would change."
+    )
+    pairs = [pair for method in record.methods for pair in method.versus]
+    intervals = sum(pair.low is not None for pair in pairs)
+    chance = f"Each of the {intervals} intervals holds for itself; among so many, some miss zero by chance. "
+    if len(pairs) > 1:
+        yield (
+            f"{chance if intervals > 1 else ''}Methods have the settings of their sources and share one optimiser; how "
+            "its settings were found is not in the records, and others might order the methods otherwise."
+        )
+
+
+def find(record: ComparisonRecord, objective: str) -> MethodSummary | None:
+    """The summary of an objective; None where it is not in the grid."""
+    return next((method for method in record.methods if method.objective == objective), None)

@@ -1,0 +1,123 @@
+"""`tpkd report`: find the records of a comparison or a run, and write their page and tables."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tpkd.class_names import check_class_names
+from tpkd.compare.bundle import ReportRecords
+from tpkd.compare.cells import collect
+from tpkd.compare.grid import STUDENTS_NAME, Grid, GridCell
+from tpkd.compare.record import ComparisonRecord
+from tpkd.compare.run import RECORD_NAME, read_comparison
+from tpkd.config.loading import load_config
+from tpkd.config.output import literal_output
+from tpkd.diagnosis.record import DiagnosisRecord
+from tpkd.errors import InputError
+from tpkd.figures.record import IllustrationsRecord
+from tpkd.files import read_text, reading
+from tpkd.mechanism.record import BlockingRecord, CertificatesRecord, ContinuationRecord, ExactHeadRecord, StudyRecord
+from tpkd.mechanism.studies import study_path
+from tpkd.record import Record
+from tpkd.training.directory import CONFIG_NAME, RESULT_NAME, read_result, write_text
+
+FIGURES_NAME = "figures/figures.json"
+
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+AnyStudy = TypeVar("AnyStudy", bound=StudyRecord)
+
+
+def write_report(directory: Path) -> list[Path]:
+    """Write the page and the tables of a comparison or a run into its directory; returns what was written.
+
+    Raises:
+        InputError: the directory holds neither, or a record in it is damaged.
+    """
+    from tpkd.compare.page import report_files
+
+    written = []
+    for name, text in report_files(read_records(directory)).items():
+        written.append(directory / name)
+        write_text(written[-1], text)
+    return written
+
+
+def read_records(directory: Path) -> ReportRecords:
+    """All records of a directory that a report shows.
+
+    The studies and figures are taken from the first run that has them, the runs in the order of the tables.
+
+    Raises:
+        InputError: a record is damaged, or a study is not one of the run that it is kept in.
+    """
+    comparison = read_comparison(directory) or _single_run(directory)
+    diagnosis = next((path for path in _diagnoses(directory, comparison) if path.exists()), None)
+    _check_classes(directory, comparison, diagnosis)
+    return ReportRecords(
+        comparison=comparison,
+        blocking=_study(BlockingRecord, "blocking", directory, comparison),
+        exact_head=_study(ExactHeadRecord, "exact-head", directory, comparison),
+        certificates=_study(CertificatesRecord, "certificates", directory, comparison),
+        continuation=_study(ContinuationRecord, "continuation", directory, comparison),
+        diagnosis=None if diagnosis is None else _first(DiagnosisRecord, [diagnosis]),
+        illustrations=_first(IllustrationsRecord, [directory / FIGURES_NAME]),
+    )
+
+
+def _check_classes(directory: Path, comparison: ComparisonRecord, diagnosis: Path | None) -> None:
+    """Refuse records of different classes in one report."""
+    known = [(directory / RECORD_NAME, comparison.data.class_names)] if comparison.data else []
+    for cell in comparison.cells:
+        result = read_result(directory / cell.directory)
+        if result is not None:
+            known.append((directory / cell.directory / RESULT_NAME, result.class_names))
+    if diagnosis is not None:
+        with reading(diagnosis):
+            known.append((diagnosis, DiagnosisRecord.from_json(read_text(diagnosis)).class_names))
+    known = [(path, names) for path, names in known if names is not None]
+    for path, names in known[1:]:
+        check_class_names(names, known[0][1], found_in=str(path), expected_in=str(known[0][0]))
+
+
+def _single_run(directory: Path) -> ComparisonRecord:
+    """A run as a comparison of one cell."""
+    if not (directory / CONFIG_NAME).exists():
+        raise InputError(
+            f"{directory}: expected a comparison or a run, found neither comparison.json nor {CONFIG_NAME}"
+        )
+    config = load_config(directory / CONFIG_NAME, [("output", literal_output(directory))])
+    name = config.objective.name
+    cell = GridCell(name, config.seed, config)
+    grid = Grid(directory.resolve().name, directory, (name,), (config.seed,), (cell,), config)
+    return collect(grid, None, {})
+
+
+def _diagnoses(directory: Path, comparison: ComparisonRecord) -> list[Path]:
+    """The diagnosis of a final student: TPKD's if there is one."""
+    cells = sorted(comparison.cells, key=lambda cell: cell.objective != "tpkd")
+    return [directory / STUDENTS_NAME / f"{cell.objective}-{cell.seed}.json" for cell in cells]
+
+
+def _study(kind: type[AnyStudy], name: str, directory: Path, comparison: ComparisonRecord) -> AnyStudy | None:
+    for cell in comparison.cells:
+        path = study_path(name, directory / cell.directory)
+        record = _first(kind, [path])
+        if record is None:
+            continue
+        expected: dict[str, Any] = {"objective": cell.objective, "seed": cell.seed}
+        result = read_result(directory / cell.directory)
+        if result is not None:
+            expected |= {key: getattr(result, key) for key in ("data_fingerprint", "teacher_fingerprint")}
+        for key, value in expected.items():
+            if (found := getattr(record.source, key)) != value:
+                raise InputError(f"{path}: source.{key}: expected {value} as the run has it, found {found}")
+        return record
+    return None
+
+
+def _first(kind: type[AnyRecord], paths: Iterable[Path]) -> AnyRecord | None:
+    for path in paths:
+        if path.exists():
+            with reading(path):
+                return kind.from_json(read_text(path))
+    return None

@@ -1,0 +1,161 @@
+"""What all cells of a grid share: the data, the student at its start, the teacher and its caches, seen to first."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from tpkd.compare.grid import Grid
+from tpkd.compare.record import DataFacts, NetworkState
+from tpkd.competence.counts import AnswerCounts
+from tpkd.competence.reading import competence_sentences
+from tpkd.config.loading import expand_data, keyed
+from tpkd.config.schema import RunConfig
+from tpkd.data.class_map import ClassMap
+from tpkd.data.configured import load_data
+from tpkd.data.dataset import Dataset
+from tpkd.diagnosis.inputs import TeacherFloor
+from tpkd.errors import InputError
+from tpkd.files import publish
+from tpkd.models.classifier import Classifier
+from tpkd.models.preparation import student_preparation
+from tpkd.models.student import build_student
+from tpkd.models.weights import weights_fingerprint
+from tpkd.teacher import caching
+from tpkd.teacher.cache.build import BuildProgress
+from tpkd.teacher.caching import OnNote
+from tpkd.teacher.frozen import given_test_logits, open_teacher
+from tpkd.teacher.network import build_teacher, class_map, teacher_preparation
+from tpkd.training.directory import read_result
+from tpkd.training.evaluation import Evaluation, evaluate
+from tpkd.training.run import build_objective, start_accelerator
+
+TEACHER_NAME = "teacher.npy"
+LABELS_NAME = "labels.npy"
+
+OnStage = Callable[[str, int, int], None]
+"""Called with the name of a stage, its parts that are done, and how many there are."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What every cell starts from, and how it stands on the test split."""
+
+    data: DataFacts
+    start: NetworkState
+    teacher: NetworkState | None
+    fingerprints: dict[str, str | None]
+    """Field of a run's result -> what it is for every cell of this grid."""
+
+
+def prepare(grid: Grid, on_stage: OnStage, on_note: OnNote = lambda sentence: None) -> Shared:
+    """Build what is shared, once and before the first cell; what is wrong with it is said before anything is trained.
+
+    Caches that the configuration names are built or finished. The test logits of the teacher and the labels are kept
+    beside the cells, as `tpkd diagnose` takes them. `on_note` is told how often the teacher is right, on what it is
+    cached for and on the test samples.
+
+    Raises:
+        InputError: names the key or file.
+    """
+    config = grid.base
+    dataset, test = load_data(config, "train"), load_data(config, "test")
+    accelerator = start_accelerator(config)
+    device = accelerator.device
+    student = build_student(config, dataset, directory=grid.directory, device=device)
+    _build_caches(grid, on_stage, on_note)
+    preparation = student_preparation(config, dataset)
+    frozen = open_teacher(config, dataset, preparation, device)
+    if config.teacher is not None and config.teacher.cache is not None and config.teacher.model is None:
+        caching.note_cached_teacher(Path(expand_data(config.teacher.cache)), dataset, on_note)
+    waiting = {cell.objective: cell for cell in grid.cells if cell.asked and read_result(cell.directory) is None}
+    for cell in waiting.values():
+        build_objective(cell.config, student, frozen)
+    state = _evaluate(config, student, test, student_preparation(config, test), accelerator)
+    _publish(grid.directory / LABELS_NAME, state.labels.numpy())
+    start = NetworkState(config.student.model, weights_fingerprint(student), state.accuracy, state.label_loss)
+    teacher = None
+    if config.teacher is not None and frozen is not None:
+        teacher, logits = _teacher_state(config, frozen.fingerprint, test, accelerator, grid.directory / TEACHER_NAME)
+        if logits is not None:
+            counts = AnswerCounts(test.num_classes)
+            counts.add(logits, state.labels, state.logits)
+            for sentence in competence_sentences(counts.finish(), "test samples"):
+                on_note(sentence)
+    return Shared(
+        DataFacts(test.name, test.num_classes, len(dataset), len(test), dataset.fingerprint, dataset.class_names),
+        start,
+        teacher,
+        {"data_fingerprint": dataset.fingerprint, "teacher_fingerprint": frozen.fingerprint if frozen else None},
+    )
+
+
+def _build_caches(grid: Grid, on_stage: OnStage, on_note: OnNote) -> None:
+    config = grid.base
+    networks = []
+    if config.teacher is not None and config.teacher.cache is not None and config.teacher.model is not None:
+        networks.append("teacher")
+    if config.initial.cache is not None:
+        networks.append("initial")
+    for network in networks:
+        caching.build(config, network, on_progress=partial(_tell, on_stage, f"{network} cache"), on_note=on_note)
+
+
+def _tell(on_stage: OnStage, name: str, progress: BuildProgress) -> None:
+    on_stage(name, progress.rows_done, progress.rows_total)
+
+
+def _teacher_state(
+    config: RunConfig, fingerprint: str, test: Dataset, accelerator: Any, path: Path
+) -> tuple[NetworkState, torch.Tensor | None]:
+    """How the teacher does on the test split, and its logits where there are any."""
+    assert config.teacher is not None
+    if config.teacher.model is None:
+        if config.teacher.test_logits is None:
+            return NetworkState("from its cache", fingerprint, None, None), None
+        logits, labels = given_test_logits(config, test), torch.from_numpy(test.labels)
+        with keyed("teacher.test_logits"):  # every student would be compared with it after its training
+            floor = TeacherFloor()
+            floor.add(logits.double())
+            floor.check(config.teacher.test_logits)
+        _publish(path, logits.numpy())
+        accuracy = (logits.argmax(-1) == labels).double().mean().item()
+        return NetworkState("from its cache", fingerprint, accuracy, cross_entropy(logits, labels).item()), logits
+    teacher = _Mapped(build_teacher(config, test), class_map(config, test))
+    found = _evaluate(config, teacher, test, teacher_preparation(config, test), accelerator)
+    _publish(path, found.logits.numpy())
+    return NetworkState(config.teacher.model, fingerprint, found.accuracy, found.label_loss), found.logits
+
+
+class _Mapped(nn.Module):
+    """A teacher that answers in the classes of the data."""
+
+    def __init__(self, model: Classifier, mapping: ClassMap | None) -> None:
+        super().__init__()
+        self.model, self.mapping = model, mapping
+
+    def forward(self, inputs: Any) -> torch.Tensor:
+        logits: torch.Tensor = self.model(inputs)
+        return logits if self.mapping is None else self.mapping.apply(logits)
+
+
+def _evaluate(config: RunConfig, network: Any, test: Dataset, preparation: Any, accelerator: Any) -> Evaluation:
+    settings = config.evaluation
+    network.to(accelerator.device)
+    found = evaluate(network, test, preparation, accelerator, batch_size=settings.batch_size, workers=config.workers)
+    network.cpu()
+    return found
+
+
+def _publish(path: Path, array: np.ndarray) -> None:
+    try:
+        with publish(path) as file:
+            np.save(file, array)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error

@@ -1,0 +1,133 @@
+"""What a few seeds say: means, sample deviations, paired differences and their t-intervals."""
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+
+from tpkd.compare.record import Cell, FinalState, MethodSummary, PairedDifference
+
+CONFIDENCE_LEVEL = 0.95
+
+
+def t_quantile(probability: float, degrees: int) -> float:
+    """The quantile of Student's t distribution.
+
+    Bisection on the closed form of its distribution function for whole degrees of freedom.
+
+    Example:
+        >>> round(t_quantile(0.975, 2), 4)
+        4.3027
+    """
+    if not 0 < probability < 1 or degrees < 1:
+        raise ValueError(f"expected a probability inside (0, 1) and degrees >= 1, got {probability} and {degrees}")
+    if probability < 0.5:
+        return -t_quantile(1 - probability, degrees)
+    # In the angle, because the distribution function is a finite sum there and t itself has no bound.
+    low, high = 0.0, math.pi / 2
+    while (middle := (low + high) / 2) not in (low, high):
+        if (1 + _central_probability(middle, degrees)) / 2 < probability:
+            low = middle
+        else:
+            high = middle
+    return math.sqrt(degrees) * math.tan(low)
+
+
+def _central_probability(angle: float, degrees: int) -> float:
+    """P(|T| < sqrt(degrees) tan(angle)), the sum of Abramowitz and Stegun 26.7.3 and 26.7.4."""
+    sine, square = math.sin(angle), math.cos(angle) ** 2
+    odd = degrees % 2 == 1
+    term = math.cos(angle) if odd else 1.0
+    total = term if degrees > 1 else 0.0
+    for index in range(2 if odd else 1, degrees - 2, 2):
+        term *= square * index / (index + 1)
+        total += term
+    return 2 / math.pi * (angle + sine * total) if odd else sine * total
+
+
+def mean_interval(values: Sequence[float], level: float = CONFIDENCE_LEVEL) -> tuple[float, float] | None:
+    """The t-interval of a mean; None with fewer than two values.
+
+    Example:
+        >>> low, high = mean_interval([1.0, 2.0, 3.0])
+        >>> round(low, 3), round(high, 3)
+        (-0.484, 4.484)
+    """
+    if len(values) < 2:
+        return None
+    half = t_quantile((1 + level) / 2, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+    middle = statistics.fmean(values)
+    return middle - half, middle + half
+
+
+def paired_difference(
+    reference: str, values: Mapping[int, float], references: Mapping[int, float]
+) -> PairedDifference | None:
+    """Values minus the references with the same seed; None where no seed has both.
+
+    Example:
+        >>> paired_difference("kd", {42: 0.75, 43: 0.5}, {42: 0.5, 44: 0.5}).differences
+        (0.25,)
+    """
+    seeds = tuple(sorted(values.keys() & references.keys()))
+    if not seeds:
+        return None
+    differences = tuple(values[seed] - references[seed] for seed in seeds)
+    low, high = mean_interval(differences) or (None, None)
+    return PairedDifference(reference, seeds, differences, statistics.fmean(differences), low, high)
+
+
+def summarize_methods(
+    cells: Sequence[Cell],
+    objectives: Sequence[str],
+    references: Sequence[str] = ("kd", "ce", "tpkd"),
+) -> tuple[MethodSummary, ...]:
+    """Every objective over its finished seeds, against the references by seed.
+
+    Args:
+        cells: of the grid, in any state; not every objective needs the same seeds.
+        objectives: the rows, in order.
+        references: the objectives that the others are compared with.
+    """
+    finished: dict[str, dict[int, Cell]] = {objective: {} for objective in objectives}
+    for cell in cells:
+        if cell.status == "finished":
+            finished[cell.objective][cell.seed] = cell
+    planned = {name: sorted(cell.seed for cell in cells if cell.objective == name) for name in objectives}
+    return tuple(_summarize(objective, finished, planned[objective], references) for objective in objectives)
+
+
+def _summarize(
+    objective: str, finished: Mapping[str, Mapping[int, Cell]], planned: Sequence[int], references: Sequence[str]
+) -> MethodSummary:
+    cells = [finished[objective][seed] for seed in planned if seed in finished[objective]]
+    accuracies = {name: {seed: cell.accuracy or 0.0 for seed, cell in finished[name].items()} for name in finished}
+    values = [accuracies[objective][cell.seed] for cell in cells]
+    low, high = mean_interval(values) or (None, None)
+    others = [name for name in references if name != objective and name in finished]
+    pairs = (paired_difference(name, accuracies[objective], accuracies[name]) for name in others)
+    return MethodSummary(
+        objective=objective,
+        seeds=tuple(cell.seed for cell in cells),
+        missing_seeds=tuple(seed for seed in planned if seed not in finished[objective]),
+        accuracies=tuple(values),
+        mean=statistics.fmean(values) if values else None,
+        standard_deviation=statistics.stdev(values) if len(values) > 1 else None,
+        low=low,
+        high=high,
+        versus=tuple(pair for pair in pairs if pair is not None),
+        seconds=_mean(cell.seconds for cell in cells),
+        final=_mean_final([cell.final for cell in cells if cell.final is not None]),
+    )
+
+
+def _mean_final(states: Sequence[FinalState]) -> dict[str, float | None]:
+    if not states:
+        return {}
+    return {field.name: _mean(getattr(state, field.name) for state in states) for field in fields(FinalState)}
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    """The mean of those that are there; None if none is."""
+    found = [value for value in values if value is not None]
+    return statistics.fmean(found) if found else None

@@ -1,0 +1,1 @@
+"""How often a teacher is right, and what that says."""

@@ -1,0 +1,24 @@
+"""The data that a configuration names."""
+
+import numpy as np
+
+from tpkd.config.loading import expand_data, keyed
+from tpkd.config.schema import RunConfig
+from tpkd.data.dataset import Dataset
+from tpkd.data.loading import load_dataset
+from tpkd.data.order import SampleOrder
+
+_LIMIT_SEED = 0
+
+
+def load_data(config: RunConfig, split: str) -> Dataset:
+    """The samples of a split; a limit takes the same ones every time, from all over the data set."""
+    with keyed("data"):
+        root = None if config.data.root is None else expand_data(config.data.root)
+        name, allow_singletons = expand_data(config.data.name), config.data.allow_singletons
+        dataset = load_dataset(name, split, root=root, allow_singletons=allow_singletons)
+    limit = config.limit if split == "train" else config.evaluation.limit
+    if limit is None or limit >= len(dataset):
+        return dataset
+    positions, _ = SampleOrder(_LIMIT_SEED, len(dataset)).positions(0, limit)
+    return dataset.subset(np.sort(positions))

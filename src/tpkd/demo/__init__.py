@@ -1,0 +1,1 @@
+"""The whole paper on a small data set."""

@@ -1,0 +1,181 @@
+"""The whole paper on scikit-learn's digits: teacher, cache, grid, studies, diagnosis, figures and report."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from tpkd.compare.grid import DEFAULT_SEEDS, STUDENTS_NAME, Grid
+from tpkd.compare.record import ComparisonRecord
+from tpkd.compare.reporting import FIGURES_NAME, read_records, write_report
+from tpkd.compare.run import Watcher, compare, open_grid
+from tpkd.compare.start import LABELS_NAME, TEACHER_NAME
+from tpkd.compare.workers import JobEvent, OnProgress, run_jobs
+from tpkd.config.loading import Override, load_config
+from tpkd.config.output import literal_output
+from tpkd.config.schema import RunConfig
+from tpkd.config.section import DATA_PLACEHOLDER
+from tpkd.diagnosis.inputs import open_inputs
+from tpkd.diagnosis.record import DiagnosisRecord
+from tpkd.diagnosis.run import diagnose_files
+from tpkd.errors import InputError
+from tpkd.figures.illustrations import draw_illustrations
+from tpkd.mechanism.studies import STUDIES, run_study, study_path
+from tpkd.training.directory import CONFIG_NAME, STUDENT_NAME, RunResult, write_text
+from tpkd.training.loop import train
+
+CONFIGS = Path(__file__).parent / "configs"
+DIAGNOSED = ("ce", "kd", "tpkd")
+"""The students of the diagnosis page, in its order."""
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """What the demo leaves behind."""
+
+    teacher: RunResult
+    comparison: ComparisonRecord
+    violations: int
+    """Cases in which a study saw something that the theory excludes."""
+    failed_studies: dict[str, str]
+    report: Path
+    diagnosis: Path | None
+
+
+def run_demo(
+    directory: Path,
+    *,
+    processes: int,
+    watcher: Watcher | None = None,
+    seeds: Sequence[int] = DEFAULT_SEEDS,
+    teacher_overrides: Sequence[Override] = (),
+    overrides: Sequence[Override] = (),
+) -> DemoResult:
+    """Do everything that is not done yet, and write the report.
+
+    Args:
+        directory: new, or one that an earlier demo made; then only what is missing is done.
+        processes: runs at a time, with one thread each.
+        watcher: told about progress.
+        seeds: of the grid.
+        teacher_overrides: for the teacher's run.
+        overrides: for the grid, as `load_config` takes them.
+
+    Raises:
+        InputError: the directory holds something else or cannot be written.
+    """
+    watcher, directory = watcher or Watcher(), _one_spelling(directory)
+    _check_directory(directory)
+    with _one_thread():
+        return _run(directory, processes, watcher, seeds, teacher_overrides, overrides)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """One thread for torch, for a while: networks as small as these lose more than they win with several."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _run(
+    directory: Path,
+    processes: int,
+    watcher: Watcher,
+    seeds: Sequence[int],
+    teacher_overrides: Sequence[Override],
+    overrides: Sequence[Override],
+) -> DemoResult:
+    teacher = _train_teacher(directory, teacher_overrides, watcher)
+    places: list[Override] = [
+        ("output", f"{literal_output(directory)}/{{objective}}/seed-{{seed}}"),
+        ("teacher.weights", str(directory / "teacher" / STUDENT_NAME)),
+        ("teacher.cache", str(directory / "cache")),
+    ]
+    grid = open_grid(CONFIGS / "demo.yaml", [*places, *overrides], seeds=list(seeds))
+    record = compare(grid, processes=processes, watcher=watcher)
+    failed = _study(_studied(grid), processes, watcher)
+    if not (directory / FIGURES_NAME).exists():
+        draw_illustrations((directory / FIGURES_NAME).parent)
+    watcher.on_stage("figures", 1, 1)
+    diagnosis = _diagnose(directory, record)
+    report = write_report(directory)[0]
+    watcher.on_stage("report", 1, 1)
+    violations = sum(study.violations for study in read_records(directory).studies.values())
+    return DemoResult(teacher, record, violations, failed, report, diagnosis)
+
+
+def _one_spelling(directory: Path) -> Path:
+    """The same path however it was given, because runs are tied to the paths in their configurations."""
+    whole, here = directory.resolve(), Path.cwd()
+    return whole.relative_to(here) if whole.is_relative_to(here) else whole
+
+
+def _check_directory(directory: Path) -> None:
+    if DATA_PLACEHOLDER in str(directory):  # in the paths of weights and caches it would be filled in
+        raise InputError(f"{directory}: expected a directory without {DATA_PLACEHOLDER} in its name")
+    if not directory.exists():
+        return
+    ours = (directory / "teacher" / CONFIG_NAME).exists()
+    foreign = not directory.is_dir() or any(entry.name != "teacher" for entry in directory.iterdir())
+    if foreign and not ours:
+        raise InputError(f"{directory}: expected a new directory or one that an earlier demo made, found other files")
+
+
+def _train_teacher(directory: Path, overrides: Sequence[Override], watcher: Watcher) -> RunResult:
+    place: Override = ("output", literal_output(directory / "teacher"))
+    config = load_config(CONFIGS / "demo-teacher.yaml", [place, *overrides])
+    result = train(config, on_step=lambda report: watcher.on_stage("teacher", report.step, report.num_steps))
+    watcher.on_stage("teacher", result.steps, result.steps)
+    return result
+
+
+def _studied(grid: Grid) -> RunConfig:
+    """The run whose snapshots are studied: CE with the first seed."""
+    return next(cell.config for cell in grid.cells if cell.objective == "ce")
+
+
+def _study(config: RunConfig, processes: int, watcher: Watcher) -> dict[str, str]:
+    """Do the studies that have no record yet; returns why some failed."""
+    failed: dict[str, str] = {}
+
+    def note(event: JobEvent) -> None:
+        if event.kind == "failed":
+            failed[event.job] = event.problem
+        done, total = (event.done, event.total) if event.kind in ("started", "progress") else (1, 1)
+        watcher.on_stage(f"study {event.job}", done, max(total, 1))
+
+    missing = {name: (name, config) for name in STUDIES if not study_path(name, config.directory).exists()}
+    run_jobs(missing, study_job, processes=processes, threads=1, on_event=note)
+    return failed
+
+
+def study_job(job: tuple[str, RunConfig], on_progress: OnProgress) -> None:
+    """One study in a process of its own."""
+    name, config = job
+    run_study(name, config, on_progress=on_progress)
+
+
+def _diagnose(directory: Path, record: ComparisonRecord) -> Path | None:
+    """The page about the first seed's students; None where a run of them is missing."""
+    seed = record.seeds[0]
+    students = [directory / STUDENTS_NAME / f"{objective}-{seed}.npy" for objective in DIAGNOSED]
+    if not all(path.exists() for path in students):
+        return None
+    from tpkd.diagnosis.page import diagnosis_page
+
+    found = diagnose_files(open_inputs(students, directory / TEACHER_NAME, directory / LABELS_NAME))
+    page = directory / "diagnosis.html"
+    write_text(page, diagnosis_page(_seen_from_here(found)))
+    return page
+
+
+def _seen_from_here(record: DiagnosisRecord) -> DiagnosisRecord:
+    """Files as seen from the demo's directory, so that a demo elsewhere writes the same page."""
+    students = tuple(replace(student, file=f"{STUDENTS_NAME}/{Path(student.file).name}") for student in record.students)
+    return replace(record, teacher=TEACHER_NAME, labels=LABELS_NAME, students=students)

@@ -1,0 +1,1 @@
+"""The drawings that explain the geometry."""

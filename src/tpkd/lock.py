@@ -1,0 +1,102 @@
+"""One builder a directory: a lock that the system releases when its holder ends, however it ends."""
+
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tpkd.errors import InputError
+from tpkd.files import open_regular
+
+LOCK_NAME = ".lock"
+
+_WRITTEN_BY_US = re.compile(rb"\s*\d*\s*")
+"""The number of a process, or nothing where its writer was killed before."""
+
+
+@contextmanager
+def locked(directory: Path, activity: str = "build") -> Iterator[None]:
+    """Hold the directory for writing; a second holder is refused and told the process of the first.
+
+    The lock belongs to the open file, not to the file's existence: after a kill nothing is stale and nothing needs
+    removing, so the file stays.
+
+    Example:
+        >>> import tempfile
+        >>> with locked(Path(tempfile.mkdtemp())) :
+        ...     pass
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        descriptor = _open_lock(directory / LOCK_NAME)
+    except OSError as error:
+        raise InputError(f"{directory}: cannot be written: {error.strerror or error}") from error
+    try:
+        _take(descriptor, directory, activity)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _open_lock(path: Path) -> int:
+    """Open the lock or make it. A link is not followed: what it leads to is not ours to write to."""
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        if path.is_symlink():
+            raise InputError(f"{path}: expected a lock of ours, found a link; remove it") from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        open_regular(path).close()  # names what it is
+        raise InputError(f"{path}: expected a regular file")
+    return descriptor
+
+
+def _take(descriptor: int, directory: Path, activity: str) -> None:
+    try:
+        taken = _try_lock(descriptor)
+        content = os.read(descriptor, 64)
+        if not taken:
+            holder = content.decode(errors="replace").strip() or "unknown"
+            raise InputError(
+                f"{directory}: another {activity} (process {holder}) is writing here; wait for it or stop it"
+            )
+        if not _WRITTEN_BY_US.fullmatch(content):
+            raise InputError(
+                f"{directory / LOCK_NAME}: expected a lock of ours, found a file of another origin; "
+                "move it away, or take another directory"
+            )
+        os.ftruncate(descriptor, 0)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+    except OSError as error:  # a full disk, or a file system without locks
+        raise InputError(f"{directory}: cannot be locked: {error.strerror or error}") from error
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _try_lock(descriptor: int) -> bool:
+        os.lseek(descriptor, 1 << 20, os.SEEK_SET)  # there a locked byte may not be read, and the process id must be
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        finally:
+            os.lseek(descriptor, 0, os.SEEK_SET)
+        return True
+
+else:
+    import fcntl
+
+    def _try_lock(descriptor: int) -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True

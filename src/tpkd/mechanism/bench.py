@@ -1,0 +1,196 @@
+"""The snapshots of a run as starting points: found, checked, and put back as often as a study asks."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from tpkd.config.loading import ConfigError, keyed
+from tpkd.config.schema import RunConfig
+from tpkd.data.batches import ModelInputs, SampleBatch, TrainingBatches
+from tpkd.data.dataset import Dataset
+from tpkd.data.slicing import to_device
+from tpkd.errors import InputError
+from tpkd.geometry import PAPER_BETA
+from tpkd.mechanism.coefficient import create_for_study
+from tpkd.mechanism.record import SnapshotState, StudySource
+from tpkd.models.weights import weights_fingerprint
+from tpkd.parameter_space import network_logits
+from tpkd.teacher.cache.recipe import library_versions
+from tpkd.teacher.frozen import FrozenModel
+from tpkd.theory.monitor import MIN_CLASSES
+from tpkd.training.checkpoint import Checkpoint
+from tpkd.training.directory import CONFIG_NAME, check_bound
+from tpkd.training.loop import snapshot_states
+from tpkd.training.optimizer import set_rate
+from tpkd.training.run import Run, assemble, check_names, start_accelerator
+from tpkd.training.state import restore
+
+OnProgress = Callable[[int, int], None]
+"""Called with the parts of a study that are done, and how many there are."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One state of the student, in memory."""
+
+    about: SnapshotState
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A run put together again, on which its snapshots are looked at."""
+
+    run: Run
+    directory: Path
+    teacher: FrozenModel
+
+    @property
+    def source(self) -> StudySource:
+        """What a record says about the run."""
+        config = self.run.config
+        return StudySource(
+            objective=config.objective.name,
+            seed=config.seed,
+            student=config.student.model,
+            data=self.run.dataset.name,
+            num_classes=self.run.dataset.num_classes,
+            data_fingerprint=self.run.dataset.fingerprint,
+            teacher_fingerprint=self.teacher.fingerprint,
+            versions=library_versions(),
+        )
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate of training iterations in a study, constant as in the paper."""
+        return self.run.config.study.learning_rate or self.run.config.optimizer.learning_rate
+
+    def snapshot(self, epoch: int) -> Snapshot:
+        """Read the state after an epoch and put the run there.
+
+        Raises:
+            InputError: there is none, it is damaged, or it belongs to another model, data set or teacher.
+        """
+        states = snapshot_states(self.directory, epoch)
+        checkpoint = states.load()
+        if checkpoint is None:
+            raise InputError(f"{states.directory}: expected the state after epoch {epoch}, found none")
+        name = f"{self.run.config.objective.name.upper()}{epoch}"
+        self._restore(checkpoint)
+        about = SnapshotState(name, epoch, checkpoint.step, weights_fingerprint(self.run.student))
+        return Snapshot(about, checkpoint)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Put model, buffers, optimiser, scaler and random state back to where the snapshot found them."""
+        self._restore(snapshot.checkpoint)
+        set_rate(self.run.optimizer, self.learning_rate)
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        # Copies, because an optimiser goes on working in the very tensors it is given.
+        groups = {
+            group: {name: tensor.clone() for name, tensor in tensors.items()}
+            for group, tensors in checkpoint.groups.items()
+        }
+        restore(self.run, replace(checkpoint, groups=groups))
+
+    def batches(self, dataset: Dataset, *, batch_size: int, num_batches: int) -> TrainingBatches:
+        """Fixed batches of a data set in the order and the views of the study's seed."""
+        seed = self.run.config.study.seed
+        num_samples = batch_size * num_batches
+        return TrainingBatches(dataset, self.run.preparation, seed=seed, batch_size=batch_size, num_samples=num_samples)
+
+    def iterations(self, name: str, batches: TrainingBatches, *, beta: float = PAPER_BETA) -> Run:
+        """The run with another objective and other batches; network, optimiser and scaler are the same objects."""
+        config = self.run.config.model_copy(update={"batch_size": batches.batch_size})
+        objective = create_for_study(name, beta)
+        return replace(self.run, config=config, dataset=batches.dataset, batches=batches, objective=objective)
+
+    def student_logits(self, inputs: ModelInputs) -> Float[Tensor, "N K"]:
+        """Logits of the student in evaluation mode and its own precision, in float64 on the CPU."""
+        on_device = to_device(inputs, self.run.accelerator.device)
+        logits = network_logits(self.run.student, on_device, forward=call).double().cpu()
+        if not logits.isfinite().all():
+            found = logits[~logits.isfinite()][0].item()
+            way_out = f"a smaller study.learning_rate than {self.learning_rate:g}, or a run that did not diverge"
+            raise InputError(f"student: expected finite logits, found {found}; take {way_out}")
+        return logits
+
+    def teacher_logits(self, samples: SampleBatch) -> Float[Tensor, "N K"]:
+        """What the teacher says about training samples, in float64 on the CPU."""
+        inputs = to_device(samples.inputs, self.run.accelerator.device)
+        return self.teacher.answer(inputs, samples.sample_ids, samples.view_ids).logits.double().cpu()
+
+
+def call(model: nn.Module, inputs: ModelInputs) -> Tensor:
+    """A classifier takes its inputs as one argument, texts included."""
+    logits: Tensor = model(inputs)
+    return logits
+
+
+def open_bench(config: RunConfig, directory: str | Path | None = None) -> Bench:
+    """Put a trained run together again.
+
+    Args:
+        config: the run, as it was trained.
+        directory: where it is kept, by default what the configuration says.
+
+    Raises:
+        InputError: there is no such run, it is of another configuration, or nothing can be studied on it.
+    """
+    check_names(config)
+    directory = Path(directory or config.directory)
+    _check_snapshots(config)
+    if not (directory / CONFIG_NAME).exists():
+        raise InputError(f"{directory}: expected a run of {config.objective.name!r} with snapshots, found none")
+    check_bound(directory, config)
+    accelerator = start_accelerator(config)
+    if accelerator.num_processes > 1:
+        raise InputError(f"study: expected a single process, found {accelerator.num_processes}")
+    run = assemble(config, accelerator, directory)
+    if run.teacher is None:
+        raise ConfigError("teacher: missing, and a study compares the student with one")
+    if run.dataset.num_classes < MIN_CLASSES:
+        raise InputError(f"data: expected at least {MIN_CLASSES} classes, found {run.dataset.num_classes}")
+    return Bench(run, directory, run.teacher)
+
+
+def _check_snapshots(config: RunConfig) -> None:
+    if config.snapshot_seeds and config.seed not in config.snapshot_seeds:
+        kept = ", ".join(map(str, config.snapshot_seeds))
+        raise ConfigError(f"snapshot_seeds: expected the seed of the run, {config.seed}, found {kept}")
+    if not config.snapshots:
+        raise ConfigError("snapshots: missing, and a study looks at them")
+
+
+def choose_epochs(config: RunConfig, key: str, chosen: Sequence[int], default: Sequence[int]) -> tuple[int, ...]:
+    """The epochs a study looks at, each of which must have been kept.
+
+    Example:
+        >>> from tpkd.config import resolve_config
+        >>> run = {"output": "runs/a", "data": {"name": "digits"}, "student": {"model": "builtin:mlp"}, "epochs": 60}
+        >>> run |= {"objective": "ce", "optimizer": {"name": "sgd", "learning_rate": 0.1}, "snapshots": [20, 40, 60]}
+        >>> choose_epochs(resolve_config(run), "exact_head.states", (), (20, 60))
+        (20, 60)
+    """
+    _check_snapshots(config)
+    epochs = tuple(chosen or default)
+    with keyed(f"study.{key}"):
+        for epoch in epochs:
+            if epoch not in config.snapshots:
+                kept = ", ".join(map(str, config.snapshots))
+                raise InputError(f"expected epochs of snapshots ({kept}), found {epoch}")
+    return epochs
+
+
+def ends(epochs: Sequence[int]) -> tuple[int, ...]:
+    """The earliest and the latest, one where they are the same.
+
+    Example:
+        >>> ends([20, 60, 40]), ends([5]), ends([])
+        ((20, 60), (5,), ())
+    """
+    ordered = sorted(epochs)
+    return tuple(dict.fromkeys(ordered[:1] + ordered[-1:]))

@@ -1,0 +1,73 @@
+"""Statements looked at case by case, and sizes that the data did not allow: what every study keeps a book of."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tpkd.mechanism.record import Check, Scaling
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What is checked: in words, and whether the theory says so or it is only what the paper observed."""
+
+    text: str
+    theorem: bool = True
+    strict: bool = False
+    """Whether more than the tolerance is asked for, instead of not less than minus the tolerance."""
+
+
+class Checks:
+    """Counts the cases of each statement and those that break it.
+
+    Example:
+        >>> import torch
+        >>> checks = Checks({"order": Statement("a >= b")}, tolerance=1e-12)
+        >>> checks.add("order", torch.tensor([0.5, -1e-13, -0.25], dtype=torch.float64))
+        >>> checks.records()
+        (Check(name='order', statement='a >= b', theorem=True, cases=3, violations=1, worst=-0.25),)
+    """
+
+    def __init__(self, statements: Mapping[str, Statement], tolerance: float) -> None:
+        """Start to count; every statement is reported, even without a case."""
+        self._statements, self._tolerance = statements, tolerance
+        self._cases = dict.fromkeys(statements, 0)
+        self._violations = dict.fromkeys(statements, 0)
+        self._worst = dict.fromkeys(statements, math.inf)
+
+    def add(self, name: str, slack: Tensor) -> None:
+        """Count cases by how far the left side is above the right."""
+        # Negated, so that a NaN counts as a violation.
+        strict = self._statements[name].strict
+        broken = ~(slack > self._tolerance) if strict else ~(slack >= -self._tolerance)
+        self._cases[name] += slack.numel()
+        self._violations[name] += int(broken.sum())
+        if slack.numel():
+            self._worst[name] = torch.stack([slack.new_tensor(self._worst[name]), slack.min()]).min().item()
+
+    def records(self) -> tuple[Check, ...]:
+        """The book, in the order of the statements."""
+        return tuple(
+            Check(
+                name,
+                statement.text,
+                statement.theorem,
+                self._cases[name],
+                self._violations[name],
+                self._worst[name] if self._cases[name] and math.isfinite(self._worst[name]) else None,
+            )
+            for name, statement in self._statements.items()
+        )
+
+
+def scaling(name: str, asked: int, used: int, reason: str) -> tuple[Scaling, ...]:
+    """A size for the record where it is not the one that was asked for.
+
+    Example:
+        >>> scaling("samples", 2000, 2000, "enough"), scaling("samples", 2000, 719, "the split has 719")[0].used
+        ((), 719)
+    """
+    return () if used == asked else (Scaling(name, asked, used, reason),)

@@ -1,0 +1,229 @@
+"""The mechanism studies as tables, in the paper's layout, and what else is to be said about them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from tpkd.mechanism.paper import departures
+from tpkd.mechanism.record import BlockingRecord, CertificatesRecord, ContinuationRecord, ExactHeadRecord, StudyRecord
+from tpkd.report.methods import PAPER_BETA, PAPER_CERTIFICATE, PAPER_CONTINUATION, PAPER_EXACT, PAPER_STATES, title
+from tpkd.report.tables import Column, Look, Row, Table
+
+
+def mechanism_tables(studies: Mapping[str, StudyRecord], paper_domain: str | None) -> list[Table]:
+    """One table per study; the paper's numbers stand beside ours where protocol and study are its own."""
+    runs, papers = {_run(record) for record in studies.values()}, paper_domain == "vision"
+    tables = []
+    for record in studies.values():
+        differences = departures(record) if papers else ()
+        notes = [f"Of the run {_run(record)}."] if len(runs) > 1 else []
+        if differences:
+            reason = "; ".join(differences)
+            notes.insert(0, f"The paper's numbers are left out, because the study is another: {reason}.")
+        table = study_table(record, paper=papers and not differences)
+        tables.append(replace(table, notes=(*table.notes, *notes)))
+    return tables
+
+
+def _run(record: StudyRecord) -> str:
+    return f"{title(record.source.objective)}, seed {record.source.seed}"
+
+
+def study_table(record: StudyRecord, *, paper: bool = False) -> Table:
+    """The table of a study.
+
+    Paper: section 6, in the layout of its tables; the continuation, which has none there, has one column an objective.
+    """
+    if isinstance(record, BlockingRecord):
+        return _states(record, paper)
+    if isinstance(record, ExactHeadRecord):
+        return _exact(record, paper)
+    if isinstance(record, CertificatesRecord):
+        return _certificate(record, paper)
+    if isinstance(record, ContinuationRecord):
+        return _continuation(record, paper)
+    raise ValueError(f"record: expected a mechanism study, got {type(record).__name__}")
+
+
+def _states(record: BlockingRecord, paper: bool) -> Table:
+    """Blocking on the snapshots, for both splits, because the paper does not say which samples it used."""
+    look = Look({"blocking": record.to_dict()})
+    rows: list[Row] = []
+    for part, split in enumerate(record.splits):
+        for index, state in enumerate(split.states):
+            here = f"blocking.splits.{part}.states.{index}"
+            numbers: Row = (
+                look(f"{here}.pairs", "count"),
+                look(f"{here}.blocked_share", "percent"),
+                look(f"{here}.conditional_loss", "nats"),
+                look(f"{here}.transfer_cost", "nats"),
+            )
+            rows.append((state.state.name, split.split, *numbers, *_published(paper, PAPER_STATES, state.state.name)))
+    columns = (
+        Column("student state", text=True),
+        Column("samples", text=True),
+        Column("pairs"),
+        Column("blocked (%)"),
+        Column("remaining conditional KL"),
+        Column("minimum log-odds cost"),
+        *_published_columns(paper, "paper: blocked", "KL", "cost"),
+    )
+    caption = "Full-imitation blocking leaves conditional knowledge unlearned: means within the blocked set, in nats."
+    missing = (f"{split}: left out, because {reason}." for split, reason in record.missing.items())
+    return Table("states", caption, columns, tuple(rows), (*_scalings(record), *missing))
+
+
+def _exact(record: ExactHeadRecord, paper: bool) -> Table:
+    """Steps of the head alone."""
+    look = Look({"exact_head": record.to_dict()})
+    rows: list[Row] = []
+    for index, state in enumerate(record.states):
+        here = f"exact_head.states.{index}"
+        lost = (look(f"{here}.lost_examples.{name}", "count") for name in ("tpkd", "tpkd-no-projection"))
+        numbers: Row = (
+            look(f"{here}.gain", "milli"),
+            look(f"{here}.conditional_change", "milli"),
+            look(f"{here}.least_retention", "percent"),
+            look(f"{here}.least_cosine", "decimal"),
+            look(f"{here}.potential_change", "milli"),
+            *lost,
+        )
+        rows.append((state.state.name, *numbers, *_published(paper, PAPER_EXACT, state.state.name)))
+    columns = (
+        Column("state", text=True),
+        Column("gain (10⁻³)"),
+        Column("KL change (10⁻³)"),
+        Column("min. retained (%)"),
+        Column("min. cosine"),
+        Column("Φ change (10⁻³)"),
+        Column("examples that lost a margin: TPKD"),
+        Column("without projection"),
+        *_published_columns(paper, "paper: gain", "KL change", "retained", "cosine", "Φ change"),
+    )
+    note = (
+        "KL is conditional KL. Gain is CE minus TPKD at the endpoint; changes are TPKD's endpoint minus the common "
+        "start. A margin is lost when it is below that of the CE step."
+    )
+    caption = "Exact head steps learn conditional structure while preserving label-step progress."
+    return Table("exact", caption, columns, tuple(rows), (note, *_coefficient(record), *_scalings(record)))
+
+
+def _certificate(record: CertificatesRecord, paper: bool) -> Table:
+    """Both geometric tests and the native pairs."""
+    look = Look({"certificates": record.to_dict()})
+    rows: list[Row] = []
+    for index, state in enumerate(record.states):
+        here, total = f"certificates.states.{index}", f"/{len(state.batches)}"
+        counts = ("conditional_passes", "joint_passes", "positive_pairs")
+        passed: Row = tuple((look(f"{here}.{name}", "count"), total) for name in counts)
+        gain = look(f"{here}.gain", "milli")
+        rows.append((state.state.name, *passed, gain, *_published(paper, PAPER_CERTIFICATE, state.state.name)))
+    columns = (
+        Column("state", text=True),
+        Column("conditional test"),
+        Column("joint descent test"),
+        Column("positive pairs"),
+        Column("mean gain (10⁻³)"),
+        *_published_columns(paper, "paper: conditional", "joint", "pairs", "gain"),
+    )
+    note = (
+        "The tests are sufficient: a batch that passes must gain in a small enough step, one that does not may gain "
+        "too. Gain is compensation-only's conditional KL after one training iteration minus TPKD's."
+    )
+    caption = "The conditional advantage under ordinary backpropagation."
+    skipped, steps = sum(state.skipped_steps for state in record.states), sum(len(s.batches) for s in record.states)
+    notes = (note, *_coefficient(record), *_measured(record), *_skipped(skipped, 2 * steps), *_scalings(record))
+    return Table("certificate", caption, columns, tuple(rows), notes)
+
+
+def _continuation(record: ContinuationRecord, paper: bool) -> Table:
+    """Conditional KL of the observed samples on the way."""
+    look = Look({"continuation": record.to_dict()})
+    rows: list[Row] = []
+    for index, point in enumerate(record.curves[0].points):
+        values = (
+            look(f"continuation.curves.{curve}.points.{index}.conditional_loss", "nats")
+            for curve in range(len(record.curves))
+        )
+        rows.append((str(point.iteration), *values))
+    ends = (("TPKD − CE", "tpkd_minus_ce"), ("TPKD − compensation only", "tpkd_minus_compensation"))
+    notes = [f"At the end, {said}: {look(f'continuation.{name}', 'decimal')} nats." for said, name in ends]
+    if paper:
+        start, end, minus_ce, minus_compensation = PAPER_CONTINUATION
+        notes.append(f"Paper: from {start} to {end}; {minus_ce} to CE and {minus_compensation} to compensation only.")
+    columns = (Column("iteration", text=True), *(Column(title(curve.objective)) for curve in record.curves))
+    caption = f"Conditional KL from {record.state.name} on, in nats, on training samples apart from those learned from."
+    skipped = sum(curve.skipped_steps for curve in record.curves)
+    notes += [*_coefficient(record), *_skipped(skipped, record.iterations * len(record.curves)), *_scalings(record)]
+    return Table("continuation", caption, columns, tuple(rows), tuple(notes))
+
+
+def study_notes(record: StudyRecord) -> Iterator[str]:
+    """What was counted beside the table of a study, and what was checked."""
+    if isinstance(record, ExactHeadRecord):
+        for state in record.states:
+            lost = ", ".join(f"{name} {number}" for name, number in state.lost_examples.items())
+            yield (
+                f"{state.state.name}: TPKD gains on {state.positive_examples} of {state.examples} examples; "
+                f"examples that lost a margin of the CE step: {lost}"
+            )
+    for check in record.checks:
+        if check.violations:
+            kind = "VIOLATION" if check.theorem else "not always"
+            worst = "at worst not a number" if check.worst is None else f"by up to {check.worst:.3g}"
+            yield f"{kind}: {check.statement}: {check.violations} of {check.cases} cases, {worst}"
+    theorems = [check for check in record.checks if check.theorem]
+    if theorems and not record.violations:
+        yield f"{sum(check.cases for check in theorems):,} cases of {len(theorems)} statements of the theory hold"
+
+
+def checks_table(studies: Mapping[str, StudyRecord]) -> Table | None:
+    """Every statement that the studies looked at case by case."""
+    look = Look({name: record.to_dict() for name, record in studies.items()})
+    rows: list[Row] = []
+    for name, record in studies.items():
+        for index, check in enumerate(record.checks):
+            here = f"{name}.checks.{index}"
+            kind = "theorem" if check.theorem else "observation"
+            counts = (look(f"{here}.cases", "count"), look(f"{here}.violations", "count"))
+            rows.append((check.statement, name.replace("_", " "), kind, *counts))
+    columns = (Column("statement", text=True), Column("study", text=True), Column("kind", text=True))
+    caption = "Statements checked case by case; a theorem must hold in every case, an observation may fail."
+    made = Table("checks", caption, (*columns, Column("cases"), Column("violations")), tuple(rows))
+    return made if rows else None
+
+
+def _coefficient(record: ExactHeadRecord | CertificatesRecord | ContinuationRecord) -> Iterator[str]:
+    if record.beta != PAPER_BETA:
+        yield f"TPKD and its controls have the coefficient β = {record.beta:g} instead of the paper's 1/2."
+
+
+def _skipped(skipped: int, steps: int) -> Iterator[str]:
+    if skipped:
+        yield (
+            f"{skipped} of {steps} training iterations were left out by mixed precision, whose scaler found a gradient "
+            "that overflowed: there an end is the start."
+        )
+
+
+def _measured(record: CertificatesRecord) -> Iterator[str]:
+    if record.beta != PAPER_BETA:
+        pairs = [batch.joint for state in record.states for batch in state.batches if batch.joint is not None]
+        passed = sum(pair.passes_measured for pair in pairs)
+        yield (
+            f"The joint limit is the one for any coefficient, {record.joint_limit:.3g}; by their measured angle "
+            f"{passed} of {len(pairs)} batches pass."
+        )
+
+
+def _scalings(record: StudyRecord) -> Iterator[str]:
+    for scaling in record.scalings:
+        yield f"{scaling.name}: {scaling.used:,} instead of {scaling.asked:,}, because {scaling.reason}."
+
+
+def _published_columns(paper: bool, *titles: str) -> tuple[Column, ...]:
+    return tuple(map(Column, titles)) if paper else ()
+
+
+def _published(paper: bool, numbers: Mapping[str, tuple[str, ...]], state: str) -> tuple[str, ...]:
+    width = len(next(iter(numbers.values())))
+    return numbers.get(state, ("",) * width) if paper else ()

@@ -1,0 +1,82 @@
+"""The classes that a teacher or a student brings, against those of the data."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from tpkd.class_names import check_class_names, check_declared_names, recorded_names
+from tpkd.config.loading import expand_data
+from tpkd.config.schema import StudentConfig, TeacherConfig
+from tpkd.data.class_map import ClassMap
+from tpkd.data.dataset import Dataset
+from tpkd.models.classifier import Classifier
+
+
+def check_student_classes(student: StudentConfig, dataset: Dataset, model: Classifier | None = None) -> None:
+    """Refuse a student whose own head was trained on other classes, or on the same in another order.
+
+    Args:
+        student: its section of the configuration.
+        dataset: what it will be trained on.
+        model: the student; None before it is built, where only the names in its weights are looked at, so that other
+            classes are named before tensors of other shapes are.
+
+    Raises:
+        InputError: names the first class that differs.
+    """
+    brought = _brought(student, model)
+    way_out = "student.head: random puts a new head for these classes on it"
+    check_class_names(
+        brought.names, dataset.class_names, found_in=brought.source, expected_in=dataset.name, way_out=way_out
+    )
+
+
+def check_teacher_classes(
+    teacher: TeacherConfig, dataset: Dataset, mapping: ClassMap | None, model: Classifier | None = None
+) -> None:
+    """Refuse a teacher of other classes, or of the same in another order, unless `teacher.class_names` maps them.
+
+    Args:
+        teacher: its section of the configuration.
+        dataset: what the student will be trained on.
+        mapping: what `teacher.class_names` says; None where it says nothing.
+        model: the teacher; None before it is built.
+
+    Raises:
+        InputError: names the first class that differs, and the file that maps the classes by name.
+    """
+    brought = _brought(teacher, model)
+    if mapping is not None:
+        declared = f"class_names {teacher.class_names}"
+        check_declared_names(mapping.teacher_names, brought.names, file=declared, network=brought.place)
+        return
+    way_out = f"teacher.class_names: {brought.file} maps its classes by name, teacher.rename those with another name"
+    check_class_names(
+        brought.names, dataset.class_names, found_in=brought.source, expected_in=dataset.name, way_out=way_out
+    )
+
+
+class _Brought(NamedTuple):
+    """What a network says about its classes."""
+
+    names: tuple[str, ...] | None
+    key: str
+    place: str
+    file: str
+    """One that `teacher.class_names` takes."""
+
+    @property
+    def source(self) -> str:
+        """How messages call it."""
+        return f"{self.key} {self.place}"
+
+
+def _brought(section: StudentConfig | TeacherConfig, model: Classifier | None) -> _Brought:
+    if section.weights is not None:
+        path = expand_data(section.weights)
+        if model is None:
+            return _Brought(recorded_names(path) if section.head == "own" else None, "weights", path, path)
+        return _Brought(model.class_names, "weights", path, path)
+    name = expand_data(str(section.model))
+    config = Path(name.removeprefix("hf:")) / "config.json"
+    names = None if model is None else model.class_names
+    return _Brought(names, "model", name, str(config) if config.is_file() else "FILE")

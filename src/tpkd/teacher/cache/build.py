@@ -1,0 +1,252 @@
+"""Build a cache: every row through the model once, shard by shard, resumable after a kill at any instant."""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tpkd.errors import InputError
+from tpkd.lock import LOCK_NAME, locked
+from tpkd.teacher.cache.manifest import MANIFEST_NAME, Manifest, ShardEntry, damaged_shards, read_manifest
+from tpkd.teacher.cache.recipe import CacheRecipe
+from tpkd.teacher.cache.rows import CacheRows
+from tpkd.teacher.cache.shards import row_bytes, shard_layout, shard_name, write_shard
+
+Forward = Callable[[Any], Mapping[str, Tensor]]
+"""From inputs to `{"logits": (b, K), name: (b, width), …}`, the names those of the recipe."""
+
+
+@dataclass(frozen=True)
+class BuildProgress:
+    """How far a build is; `seconds_left` follows the speed so far and is None before the first rows."""
+
+    rows_done: int
+    rows_total: int
+    bytes_total: int
+    seconds_left: float | None
+
+
+def build_cache(
+    directory: str | Path,
+    rows: CacheRows,
+    forward: Forward,
+    recipe: CacheRecipe,
+    *,
+    shard_rows: int = 8192,
+    block_rows: int = 64,
+    model_source: str | None = None,
+    on_progress: Callable[[BuildProgress], None] | None = None,
+) -> None:
+    """Write every row of a cache that is not written yet.
+
+    A shard appears whole, then the manifest that names it; a build that was killed continues after the last named
+    shard, so at most one is computed again, and ends with the same bytes as one that was not. A shard that is missing
+    or damaged is computed anew. A finished cache costs its checksums and no forward.
+
+    Args:
+        directory: new, empty, or a cache of the same recipe and rows.
+        rows: the keys in order, and the inputs of any run of them.
+        forward: the model; called without gradient on runs of at most `block_rows` rows, each row once.
+        recipe: what decides the values; a cache built from anything else is refused, not overwritten.
+        shard_rows: rows a file for a new cache; an existing one keeps its own.
+        block_rows: rows a forward.
+        model_source: what the model was built from, as `tpkd.models.model_source` sums it up; kept in the manifest, so
+            that a reader can tell that the cache is of his model without building it.
+        on_progress: called before the first forward (bytes known) and after each one (time known as well).
+
+    Raises:
+        InputError: the directory holds something else or is being written, the disk is full, or an output does not
+            fit: its (sample id, view id) is named for a value that is not finite or beyond float16.
+
+    Example:
+        >>> import tempfile
+        >>> from tpkd.teacher.cache import open_cache
+        >>> rows = CacheRows.of_views(np.array([7, 8]), 1, lambda samples, views: torch.tensor(samples))
+        >>> recipe = CacheRecipe("weights", "data", {}, None, 3)
+        >>> directory = tempfile.mkdtemp()
+        >>> build_cache(directory, rows, lambda x: {"logits": x[:, None] + torch.tensor([0.0, 0.5, 1.0])}, recipe)
+        >>> open_cache(directory).read([8], [0])
+        tensor([[1.0000, 1.5000, 2.0000]])
+    """
+    for name, value in (("shard_rows", shard_rows), ("block_rows", block_rows)):
+        if value < 1:
+            raise ValueError(f"{name}: expected at least 1, got {value}")
+    directory = Path(directory)
+    with locked(directory):
+        manifest = _resume(directory, rows, recipe) or _begin(directory, rows, recipe, shard_rows)
+        if model_source is not None and manifest.model_source != model_source:
+            manifest = replace(manifest, model_source=model_source)
+            manifest.publish(directory)
+        damaged = damaged_shards(directory, manifest)
+        pending = [index for index in range(manifest.num_shards) if index in damaged or index >= len(manifest.shards)]
+        report = _Reporter(manifest, pending, on_progress)
+        _check_space(directory, report.bytes_pending)
+        _write_shards(directory, manifest, pending, rows, forward, block_rows, report)
+
+
+def _resume(directory: Path, rows: CacheRows, recipe: CacheRecipe) -> Manifest | None:
+    # Holding the lock: whatever is half written here belongs to a build that was killed.
+    for partial in directory.glob(".*.partial"):
+        partial.unlink()
+    if not (directory / MANIFEST_NAME).exists():
+        return None
+    manifest = read_manifest(directory)
+    differences = recipe.differences(manifest.recipe)
+    fresh = Manifest.begin(rows, recipe, manifest.shard_rows)
+    if not differences and fresh.keys_sha256 != manifest.keys_sha256:
+        differences = [f"rows: expected keys {_summary(fresh)}, found {_summary(manifest)}"]
+    if differences:
+        raise InputError(
+            f"{directory}: holds another cache: {'; '.join(differences)}; take another directory, or remove this one"
+        )
+    return manifest
+
+
+def _summary(manifest: Manifest) -> str:
+    return f"{manifest.keys_sha256[:12]}… of {manifest.rows} rows"
+
+
+def _begin(directory: Path, rows: CacheRows, recipe: CacheRecipe, shard_rows: int) -> Manifest:
+    foreign = sorted(path.name for path in directory.iterdir() if path.name != LOCK_NAME)
+    if foreign:
+        raise InputError(f"{directory}: expected an empty directory or a teacher cache, found {foreign[0]}")
+    manifest = Manifest.begin(rows, recipe, shard_rows)
+    manifest.publish(directory)
+    return manifest
+
+
+def _check_space(directory: Path, needed: int) -> None:
+    free = shutil.disk_usage(directory).free
+    if needed > free:
+        raise InputError(f"{directory}: expected room for {needed / 1e6:.0f} MB more, found {free / 1e6:.0f} MB free")
+
+
+def _write_shards(
+    directory: Path,
+    manifest: Manifest,
+    pending: list[int],
+    rows: CacheRows,
+    forward: Forward,
+    block_rows: int,
+    report: "_Reporter",
+) -> None:
+    report.advance(0)
+    arrays: dict[str, np.ndarray] = {}
+    with _loader() as loader:
+        for index, start, stop, inputs in _blocks_ahead(loader, manifest, pending, rows, block_rows):
+            first, last = manifest.bounds(index)
+            if start == first:
+                layout = shard_layout(manifest.recipe, last - first)
+                arrays = {name: np.zeros(shape, dtype) for name, (dtype, shape) in layout.items()}
+            with torch.inference_mode():
+                outputs = forward(inputs)
+            keys = rows.sample_ids[start:stop], rows.view_ids[start:stop]
+            _store(arrays, slice(start - first, stop - first), keys, outputs, manifest.recipe)
+            report.advance(stop - start)
+            if stop == last:
+                assert arrays["written"].all()
+                size, digest = write_shard(directory / shard_name(index), arrays)
+                manifest = manifest.with_shard(index, ShardEntry(shard_name(index), last - first, size, digest))
+                manifest.publish(directory)
+
+
+def _blocks_ahead(
+    loader: ThreadPoolExecutor, manifest: Manifest, pending: list[int], rows: CacheRows, block_rows: int
+) -> Iterator[tuple[int, int, int, Any]]:
+    """Shard, first row, end row and inputs of each block; the next block's inputs load while the model runs.
+
+    A block never crosses a shard, so a resumed build forms the same blocks and computes the same bits.
+    """
+    blocks = [
+        (index, start, min(start + block_rows, manifest.bounds(index)[1]))
+        for index in pending
+        for start in range(*manifest.bounds(index), block_rows)
+    ]
+    coming = [loader.submit(rows.inputs, start, stop) for _, start, stop in blocks[:1]]
+    for position, block in enumerate(blocks):
+        inputs = coming.pop().result()
+        coming.extend(loader.submit(rows.inputs, *following[1:]) for following in blocks[position + 1 :][:1])
+        yield *block, inputs
+
+
+@contextmanager
+def _loader() -> Iterator[ThreadPoolExecutor]:
+    """One thread that prepares inputs, without helpers of its own where the model runs on the same cores.
+
+    With as many of them again as the model has, OpenMP would see more threads than cores and send them to sleep after
+    every operation, which costs the model a sixth of its speed.
+    """
+    threads = torch.get_num_threads()
+    own = threads if torch.accelerator.is_available() else 1
+    try:
+        with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(own,)) as loader:
+            yield loader
+    finally:
+        torch.set_num_threads(threads)  # what one thread sets is the default of those that start later
+
+
+def _store(
+    arrays: dict[str, np.ndarray],
+    place: slice,
+    keys: tuple[np.ndarray, np.ndarray],
+    outputs: Mapping[str, Tensor],
+    recipe: CacheRecipe,
+) -> None:
+    if outputs.keys() != recipe.columns.keys():
+        raise InputError(f"forward: expected outputs {', '.join(recipe.columns)}, found {', '.join(outputs)}")
+    for name, width in recipe.columns.items():
+        values, shape = outputs[name], (len(keys[0]), width)
+        if values.shape != shape or not values.is_floating_point():
+            found = f"{values.dtype} of shape {tuple(values.shape)}"
+            raise InputError(f"forward: {name}: expected floating-point values of shape {shape}, found {found}")
+        stored = values.to(getattr(torch, recipe.dtype)).cpu().numpy()
+        if not np.isfinite(stored).all():
+            _refuse_value(name, values, stored, keys, recipe.dtype)
+        arrays[name][place] = stored
+    arrays["sample_ids"][place], arrays["view_ids"][place] = keys
+    arrays["written"][place] = True
+
+
+def _refuse_value(
+    name: str, values: Tensor, stored: np.ndarray, keys: tuple[np.ndarray, np.ndarray], dtype: str
+) -> None:
+    row, column = np.argwhere(~np.isfinite(stored))[0]
+    value = values[row, column].item()
+    expected = f"a value that {dtype} holds; set dtype to float32" if np.isfinite(value) else "a finite value"
+    raise InputError(
+        f"sample {keys[0][row]}, view {keys[1][row]}: {name}[{column}]: expected {expected}, found {value:.6g}"
+    )
+
+
+class _Reporter:
+    """Counts rows and says how long the rest takes at the speed so far."""
+
+    def __init__(
+        self, manifest: Manifest, pending: list[int], on_progress: Callable[[BuildProgress], None] | None
+    ) -> None:
+        self._pending = sum(stop - start for start, stop in map(manifest.bounds, pending))
+        self._done, self._total = manifest.rows - self._pending, manifest.rows
+        self._computed, self._started = 0, time.monotonic()
+        self._row_bytes = row_bytes(manifest.recipe)
+        self._on_progress = on_progress
+
+    @property
+    def bytes_pending(self) -> int:
+        return self._pending * self._row_bytes
+
+    def advance(self, rows: int) -> None:
+        self._computed += rows
+        if self._on_progress is None:
+            return
+        elapsed = time.monotonic() - self._started
+        left = elapsed / self._computed * (self._pending - self._computed) if self._computed else None
+        done = self._done + self._computed
+        self._on_progress(BuildProgress(done, self._total, self._total * self._row_bytes, left))

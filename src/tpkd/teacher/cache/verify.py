@@ -1,0 +1,166 @@
+"""Look at a cache: what it holds, whether its bytes are those written, whether the model still says the same."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tpkd.errors import InputError
+from tpkd.record import Record
+from tpkd.teacher.cache.build import Forward
+from tpkd.teacher.cache.manifest import damaged_shards, read_manifest
+from tpkd.teacher.cache.read import TeacherCache, open_cache
+from tpkd.teacher.cache.recipe import CacheRecipe
+from tpkd.teacher.cache.rows import CacheRows, hash_keys
+
+TOLERANCE = {
+    "float16": 1e-2,  # one rounding to 10 bits of a logit up to 20
+    "float32": 1e-4,  # another batch size, thread count or machine changes the last bits of a matrix product
+}
+"""How far a recomputed value may be from the stored one, relative where it is above one."""
+
+
+@dataclass(frozen=True)
+class CacheInfo(Record):
+    """What a manifest says, in plain numbers."""
+
+    directory: str
+    fingerprint: str
+    complete: bool
+    rows: int
+    rows_written: int
+    samples: int
+    views: int
+    num_classes: int
+    dtype: str
+    tensors: dict[str, int]
+    shards: int
+    shard_rows: int
+    bytes: int
+    """Of the written shards."""
+    recipe: CacheRecipe
+
+
+@dataclass(frozen=True)
+class VerifyReport(Record):
+    """What a verification looked at and every problem it found."""
+
+    directory: str
+    rows_written: int
+    shards: int
+    problems: tuple[str, ...]
+    rows_recomputed: int
+    max_difference: float | None
+    """Largest difference between a stored and a recomputed value; None where there is no such number."""
+
+    @property
+    def passes(self) -> bool:
+        """Whether there is no problem."""
+        return not self.problems
+
+
+def cache_info(directory: str | Path) -> CacheInfo:
+    """What a cache holds, from its manifest alone, finished or not.
+
+    Example:
+        >>> cache_info("/no/such/cache")
+        Traceback (most recent call last):
+            ...
+        tpkd.errors.InputError: /no/such/cache: expected a teacher cache, found no manifest.json
+    """
+    manifest = read_manifest(Path(directory))
+    recipe = manifest.recipe
+    return CacheInfo(
+        directory=str(directory),
+        fingerprint=manifest.fingerprint,
+        complete=manifest.rows_written == manifest.rows,
+        rows=manifest.rows,
+        rows_written=manifest.rows_written,
+        samples=manifest.samples,
+        views=manifest.views,
+        num_classes=recipe.num_classes,
+        dtype=recipe.dtype,
+        tensors=recipe.tensors,
+        shards=len(manifest.shards),
+        shard_rows=manifest.shard_rows,
+        bytes=sum(entry.bytes for entry in manifest.shards),
+        recipe=recipe,
+    )
+
+
+def verify_cache(
+    directory: str | Path, *, forward: Forward | None = None, rows: CacheRows | None = None, sample: int = 32
+) -> VerifyReport:
+    """Hash every shard and, with the model at hand, compute some rows again.
+
+    Args:
+        directory: the cache.
+        forward: the model that `build_cache` got; rows go through it one at a time.
+        rows: the rows that `build_cache` got; given together with `forward`.
+        sample: how many rows to compute again, spread at random (always the same ones) over the cache.
+
+    Returns:
+        A report; damage, missing rows and differing values are its problems, not exceptions.
+
+    Raises:
+        InputError: there is no cache, or its manifest cannot be read.
+
+    Example:
+        >>> import tempfile
+        >>> from tpkd.teacher.cache import build_cache
+        >>> rows = CacheRows.of_views(np.array([7, 8]), 1, lambda samples, views: torch.tensor(samples))
+        >>> teacher = lambda x: {"logits": x[:, None] + torch.tensor([0.0, 0.5, 1.0])}
+        >>> directory = tempfile.mkdtemp()
+        >>> build_cache(directory, rows, teacher, CacheRecipe("weights", "data", {}, None, 3))
+        >>> verify_cache(directory, forward=teacher, rows=rows).passes
+        True
+    """
+    if (forward is None) != (rows is None):
+        raise ValueError("forward, rows: expected both or neither")
+    directory = Path(directory)
+    manifest = read_manifest(directory)
+    problems = list(damaged_shards(directory, manifest).values())
+    if manifest.rows_written != manifest.rows:
+        problems.append(f"{directory}: expected {manifest.rows} rows, found {manifest.rows_written} written")
+    if rows is not None and hash_keys(rows.sample_ids, rows.view_ids) != manifest.keys_sha256:
+        problems.append(f"{directory}: the rows at hand have other sample ids, view ids or another order")
+    recomputed, largest = 0, None
+    if not problems:
+        try:
+            cache = open_cache(directory, check=False)
+        except InputError as error:
+            problems.append(str(error))
+        else:
+            if forward is not None and rows is not None:
+                chosen = np.random.default_rng(0).permutation(len(rows))[:sample]
+                found, largest = _recompute(cache, forward, rows, np.sort(chosen))
+                recomputed = len(chosen)
+                problems.extend(found)
+    return VerifyReport(
+        str(directory), manifest.rows_written, len(manifest.shards), tuple(problems), recomputed, largest
+    )
+
+
+def _recompute(
+    cache: TeacherCache, forward: Forward, rows: CacheRows, chosen: np.ndarray
+) -> tuple[list[str], float | None]:
+    problems, differences = [], [0.0]
+    tolerance = TOLERANCE[cache.recipe.dtype]
+    for row in chosen.tolist():
+        sample, view = rows.sample_ids[row : row + 1], rows.view_ids[row : row + 1]
+        with torch.inference_mode():
+            outputs = forward(rows.inputs(row, row + 1))
+        for name in cache.recipe.columns:
+            stored = cache.read_tensor(name, sample, view).double()
+            difference = (outputs[name].double().cpu() - stored).abs()
+            worst = difference.max().item()
+            differences.append(worst)
+            if not (difference <= tolerance * stored.abs().clamp(min=1)).all():  # NaN compares false
+                problems.append(
+                    f"{cache.directory}: sample {sample[0]}, view {view[0]}: {name}: expected what the model says now, "
+                    f"found values that differ by up to {worst:.3g}"
+                )
+    largest = float(np.max(differences))  # NaN stays NaN
+    return problems, largest if math.isfinite(largest) else None
