@@ -43,10 +43,10 @@ browser: ## install Chromium for the page tests (Debian and Ubuntu)
 		$$sudo apt-get update -qq && $$sudo apt-get install -y -qq --no-install-recommends chromium; }
 
 evidence: .venv/installed-dev ## write the tables of docs/evidence.md anew from results/
-	$(BIN)/python tests/evidence/page.py
+	$(BIN)/python tools/evidence_page.py
 
 paper: .venv/installed-dev ## write PAPER.md anew from the docstrings and tests
-	$(BIN)/python tests/paper/index.py
+	$(BIN)/python tools/paper_index.py
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("tpkd needs Python 3.11 or newer, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'

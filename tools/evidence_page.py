@@ -1,17 +1,17 @@
-"""docs/evidence.md shows tables of results/: each between a comment that says what it shows and a closing one."""
+"""Rewrite the tables of docs/evidence.md from results/: a comment names each table, `<!-- end -->` closes it."""
 
 import csv
 import re
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "evidence.md"
 _SHOWN = re.compile(r"<!-- (results/[\w./-]+\.md|claims of .+?) -->\n.*?<!-- end -->", re.S)
 _RUN = re.compile(r"(results/[\w-]+) as ([^;]+)")
 
 
 def render(page: str) -> str:
-    """The page with every table as it is in results/ now."""
+    """The page with the current tables of results/."""
 
     def fill(match: re.Match[str]) -> str:
         shown = match[1]
@@ -22,7 +22,7 @@ def render(page: str) -> str:
 
 
 def overview(runs: dict[str, str]) -> str:
-    """One row for each claim, one column for each run: its verdict, and the number it rests on."""
+    """One row per claim and one column per run: the verdict, and the number behind it."""
     cells: dict[str, dict[str, str]] = {}
     for directory in runs:
         with (ROOT / directory / "tables" / "claims.csv").open(newline="") as file:

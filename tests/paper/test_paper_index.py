@@ -1,5 +1,5 @@
-import index as paper
 import pytest
+from tools import paper_index as paper
 
 INDEX = paper.index()
 
