@@ -1,8 +1,5 @@
 """The tables of a comparison: the paper's layout, its numbers only where the protocol is its own, gaps marked."""
 
-import csv
-import io
-import re
 from dataclasses import replace
 
 import pytest
@@ -16,7 +13,7 @@ from tpkd.compare.reading import not_supported, supported
 from tpkd.compare.record import PaperProtocol
 from tpkd.compare.tables import ablation_table, application_table, cost_table, seeds_table, selection_table
 from tpkd.report.methods import ABLATION, APPLICATION, PAPER_ACCURACY
-from tpkd.report.tables import Column, Look, Table, latex_text, text, to_csv, to_latex, to_markdown
+from tpkd.report.tables import text
 
 NAMES = (*APPLICATION, "tpkd-no-ce", "safe-full-kl", "tpkd-no-projection", "compensation-only")
 
@@ -183,43 +180,6 @@ def test_selection_rates_by_epoch_and_seed():
 def test_protocol_and_settings():
     assert plain_rows(protocol_table(records())) == [["epochs", "3"], ["optimizer.name", "sgd"]]
     assert plain_rows(settings_table(records()))[0] == ["CE", "none", "0.001", "nothing", ""]
-
-
-EVIL = Table(
-    "evil",
-    "50 % of a_b & <c>",
-    (Column("na|me", text=True), Column("$x$")),
-    (("\\input{x} | ~^", "#1"), ("plain", "2")),
-    ("a {note}",),
-    frozenset({1}),
-)
-
-
-def test_markdown_keeps_its_columns():
-    lines = to_markdown(EVIL).splitlines()
-    rows = [line for line in lines if line.startswith("|")]
-    assert all(len(re.findall(r"(?<!\\)\|", row)) == 3 for row in rows)
-    assert rows[-1] == "| **plain** | **2** |"
-
-
-def test_csv_reads_back():
-    read = list(csv.reader(io.StringIO(to_csv(EVIL))))
-    assert read == [["na|me", "$x$"], ["\\input{x} | ~^", "#1"], ["plain", "2"]]
-
-
-def test_latex_sees_nothing_to_run():
-    written = to_latex(EVIL)
-    assert r"\textbackslash{}input\{x\}" in written
-    assert r"50 \% of a\_b \& $<$c$>$" in written
-    assert written.count(r"\\") == 3
-    body = re.sub(r"\\[&%$#_{}]", "", written)
-    assert body.count("{") == body.count("}")
-    assert latex_text("10⁻³") == "10$^-$$^3$"
-
-
-def test_numbers_keep_their_place():
-    number = Look({"a": {"b": [None, 0.25]}})("a.b.1", "percent")
-    assert (str(number), number.path, number.value) == ("25.00", "a.b.1", 0.25)
 
 
 def test_the_same_cells_make_both_tables():

@@ -1,13 +1,11 @@
 """Everything a report is made from."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from tpkd.compare.record import ComparisonRecord
 from tpkd.diagnosis.record import DiagnosisRecord
 from tpkd.figures.record import IllustrationsRecord
 from tpkd.mechanism.record import BlockingRecord, CertificatesRecord, ContinuationRecord, ExactHeadRecord, StudyRecord
-from tpkd.record import Record
 
 
 @dataclass(frozen=True)
@@ -22,10 +20,6 @@ class ReportRecords:
     diagnosis: DiagnosisRecord | None = None
     """Of one final student."""
     illustrations: IllustrationsRecord | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """All records as plain data, by name."""
-        return {name: value.to_dict() for name, value in vars(self).items() if isinstance(value, Record)}
 
     @property
     def studies(self) -> dict[str, StudyRecord]:

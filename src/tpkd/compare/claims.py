@@ -1,13 +1,15 @@
 """The paper's empirical claims, one by one, against the records of a comparison: said, not said, or too few to tell."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 from tpkd.compare.bundle import ReportRecords
 from tpkd.compare.record import PairedDifference
+from tpkd.compare.tables import find_pair
 from tpkd.report.methods import title
-from tpkd.report.tables import Column, Content, Look, Row, Table
+from tpkd.report.tables import Column, Content, Row, Table, Traced
 
 SUPPORTED, NOT_SUPPORTED, UNDECIDED = "supported", "not supported", "too small to tell"
 _FEWEST_BLOCKED = 30
@@ -54,44 +56,28 @@ def claims_table(records: ReportRecords) -> Table | None:
 
 
 def _accuracy(records: ReportRecords) -> Iterator[_Claim]:
-    for reference in ("kd", "ce"):
-        found = _pair(records, "tpkd", reference)
+    above = partial(_one_sided, sign=1)
+    below = partial(_one_sided, sign=-1)
+    claims: list[tuple[str, str, str, Callable[[PairedDifference], str]]] = [
+        ("tpkd", "kd", "TPKD ends above KD", above),
+        ("tpkd", "ce", "TPKD ends above CE", above),
+        ("tpkd-no-ce", "tpkd", "without the label gradient accuracy is lower than TPKD's", below),
+        ("safe-full-kl", "tpkd", "protecting full imitation instead is below TPKD", below),
+        (
+            "tpkd-no-projection",
+            "tpkd",
+            f"the projection costs little (not more than {100 * _LITTLE:g} points)",
+            partial(_within, limit=_LITTLE),
+        ),
+    ]
+    for objective, reference, statement, verdict in claims:
+        found = find_pair(records, objective, reference)
         if found is not None:
-            yield _difference(records, f"TPKD ends above {title(reference)}", "tpkd", reference, sign=1)
-    statements = {
-        "tpkd-no-ce": "without the label gradient accuracy is lower than TPKD's",
-        "safe-full-kl": "protecting full imitation instead is below TPKD",
-    }
-    for objective, statement in statements.items():
-        if _pair(records, objective, "tpkd") is not None:
-            yield _difference(records, statement, objective, "tpkd", sign=-1)
-    found = _pair(records, "tpkd-no-projection", "tpkd")
-    if found is not None:
-        statement = f"the projection costs little (not more than {100 * _LITTLE:g} points)"
-        verdict = _within(found[1], _LITTLE)
-        yield _difference(records, statement, "tpkd-no-projection", "tpkd", sign=-1, verdict=verdict)
-
-
-def _pair(records: ReportRecords, objective: str, reference: str) -> tuple[str, PairedDifference] | None:
-    """Where a paired difference stands in the records, and itself."""
-    for at, method in enumerate(records.comparison.methods):
-        for position, pair in enumerate(method.versus):
-            if (method.objective, pair.reference) == (objective, reference):
-                return f"comparison.methods.{at}.versus.{position}", pair
-    return None
-
-
-def _difference(
-    records: ReportRecords, statement: str, objective: str, reference: str, *, sign: int, verdict: str | None = None
-) -> _Claim:
-    found = _pair(records, objective, reference)
-    assert found is not None
-    (here, pair), look = found, Look(records.to_dict())
-    mean, low, high = (look(f"{here}.{field}", "points") for field in ("mean", "low", "high"))
-    interval: Content = "none" if pair.low is None else (low, " to ", high)
-    seeds = f"{len(pair.seeds)} seed{'s' if len(pair.seeds) > 1 else ''}"
-    difference: Content = (f"{title(objective)} − {title(reference)}: ", mean)
-    return _Claim(statement, difference, interval, seeds, verdict or _one_sided(pair, sign))
+            pair, seen = found
+            difference: Content = (f"{title(objective)} − {title(reference)}: ", seen.mean("points"))
+            interval: Content = "none" if pair.low is None else (seen.low("points"), " to ", seen.high("points"))
+            seeds = f"{len(pair.seeds)} seed{'s' if len(pair.seeds) > 1 else ''}"
+            yield _Claim(statement, difference, interval, seeds, verdict(pair))
 
 
 def _one_sided(pair: PairedDifference, sign: int) -> str:
@@ -112,21 +98,19 @@ def _within(pair: PairedDifference, limit: float) -> str:
 def _blocking(records: ReportRecords) -> Iterator[_Claim]:
     if records.blocking is None:
         return
-    look = Look(records.to_dict())
-    for at, split in enumerate(records.blocking.splits):
-        here, last = f"blocking.splits.{at}.states", len(split.states) - 1
+    for split, part in zip(records.blocking.splits, Traced(records).blocking.splits, strict=True):
         cases = f"{split.states[0].pairs:,} pairs of {split.split} samples and views"
-        if last > 0:
+        if len(split.states) > 1:
             shares = [state.blocked_share for state in split.states]
             grows = all(later > earlier for earlier, later in pairwise(shares))
-            each = [look(f"{here}.{state}.blocked_share", "share") for state in range(last + 1)]
+            each = [state.blocked_share("share") for state in part.states]
             found: Content = (each[0], *(part for share in each[1:] for part in (", ", share)))
             few = max(state.blocked for state in split.states) < _FEWEST_BLOCKED
             verdict = UNDECIDED if few else SUPPORTED if grows else NOT_SUPPORTED
             yield _Claim("blocking grows from state to state while labels are learned", found, "none", cases, verdict)
         final = split.states[-1]
         statement = "knowledge remains where imitation is blocked"
-        left: Content = (look(f"{here}.{last}.conditional_loss", "nats"), " nats of conditional KL")
+        left: Content = (part.states[len(split.states) - 1].conditional_loss("nats"), " nats of conditional KL")
         if final.blocked == 0:
             yield _Claim(statement, "nothing is blocked", "none", cases, UNDECIDED)
         else:
@@ -171,12 +155,14 @@ def _network(records: ReportRecords) -> Iterator[_Claim]:
             SUPPORTED if positive == pairs else NOT_SUPPORTED,
         )
     if records.continuation is not None:
-        look, record = Look(records.to_dict()), records.continuation
-        for field, other in (("tpkd_minus_ce", "CE"), ("tpkd_minus_compensation", "compensation only")):
+        record, seen = records.continuation, Traced(records).continuation
+        ends = {"CE": seen.tpkd_minus_ce, "compensation only": seen.tpkd_minus_compensation}
+        for other, end in ends.items():
+            difference = end("signed_nats")
             yield _Claim(
                 f"the gain accumulates: TPKD's conditional KL ends below that of {other}",
-                (look(f"continuation.{field}", "signed_nats"), " nats"),
+                (difference, " nats"),
                 "none",
                 f"one run of {record.iterations} iterations, {len(record.observation_ids):,} samples",
-                SUPPORTED if getattr(record, field) < 0 else NOT_SUPPORTED,
+                SUPPORTED if difference.value < 0 else NOT_SUPPORTED,
             )

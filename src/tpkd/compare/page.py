@@ -1,7 +1,6 @@
 """The page of a comparison, and its tables as files: from records alone, the same bytes every time."""
 
 import io
-from functools import partial
 from typing import Any
 
 from tpkd.compare.bundle import ReportRecords
@@ -16,9 +15,9 @@ from tpkd.figures.record import FeasibilityIllustration
 from tpkd.mechanism.charts import mechanism_charts
 from tpkd.mechanism.tables import checks_table, mechanism_tables
 from tpkd.report.charts import Chart, inline_drawing
-from tpkd.report.html import content_markup, number_markup, page_template, sort_key
+from tpkd.report.html import content_markup, page_template, sort_key
 from tpkd.report.methods import title
-from tpkd.report.tables import Content, Look, Table, to_csv, to_latex, to_markdown
+from tpkd.report.tables import Content, Table, Traced, to_csv, to_latex, to_markdown
 
 WRITERS = {"md": to_markdown, "csv": to_csv, "tex": to_latex}
 
@@ -62,7 +61,7 @@ def comparison_page(records: ReportRecords) -> str:
     finished = any(method.mean is not None for method in record.methods)
     return page_template("comparison.html").render(
         record=record,
-        number=partial(number_markup, records.to_dict()),
+        seen=Traced(records).comparison,
         markup=content_markup,
         sort_key=sort_key,
         level=f"{100 * record.confidence_level:g} %",
@@ -99,23 +98,21 @@ def _final_charts(records: ReportRecords) -> list[tuple[Chart, str]]:
 
 def _tiles(records: ReportRecords) -> list[tuple[Content, str, Content]]:
     """Teacher, start, and the objectives a reader looks for first."""
-    look, record = Look(records.to_dict()), records.comparison
+    seen, record = Traced(records).comparison, records.comparison
     tiles: list[tuple[Content, str, Content]] = []
     if record.teacher is not None and record.teacher.accuracy is not None and record.start is not None:
-        start: Content = ("the student starts at ", look("comparison.start.accuracy", "percent"), " %")
-        tiles.append(((look("comparison.teacher.accuracy", "percent"), " %"), "accuracy of the teacher", start))
+        start: Content = ("the student starts at ", seen.start.accuracy("percent"), " %")
+        tiles.append(((seen.teacher.accuracy("percent"), " %"), "accuracy of the teacher", start))
     for objective in ("ce", "kd", "tpkd"):
-        at = next((index for index, method in enumerate(record.methods) if method.objective == objective), None)
-        if at is None or record.methods[at].mean is None:
-            continue
-        here, method = f"comparison.methods.{at}", record.methods[at]
-        more: Content = ""
-        if method.versus:
-            pair = method.versus[0]
-            more = (look(f"{here}.versus.0.mean", "points"), f" points from {title(pair.reference)} by seed")
-        value: Content = (look(f"{here}.mean", "percent"), " %")
-        seeds = f"{len(method.seeds)} seed{'s' if len(method.seeds) > 1 else ''}"
-        tiles.append((value, f"{title(objective)}, mean of {seeds}", more))
+        for method, part in zip(record.methods, seen.methods, strict=True):
+            if method.objective != objective or method.mean is None:
+                continue
+            more: Content = ""
+            if method.versus:
+                by_seed = f" points from {title(method.versus[0].reference)} by seed"
+                more = (part.versus[0].mean("points"), by_seed)
+            seeds = f"{len(method.seeds)} seed{'s' if len(method.seeds) > 1 else ''}"
+            tiles.append(((part.mean("percent"), " %"), f"{title(objective)}, mean of {seeds}", more))
     return tiles
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from tpkd.compare.bundle import ReportRecords
 from tpkd.report.methods import title
-from tpkd.report.tables import Column, Content, Look, Row, Table
+from tpkd.report.tables import Column, Row, Table, Traced
 
 _HIDDEN = ("log_every", "monitor_every", "snapshots", "snapshot_seeds", "initial.", "device")
 """What changes no number of a table."""
@@ -41,21 +41,18 @@ def settings_table(records: ReportRecords) -> Table:
 
 def source_table(records: ReportRecords) -> Table:
     """Data, networks and versions, with the hashes that bind them."""
-    look, record = Look(records.to_dict()), records.comparison
+    seen, record = Traced(records).comparison, records.comparison
     rows: list[Row] = []
     if record.data is not None:
-        counts = (look(f"comparison.data.{field}", "count") for field in ("train_samples", "test_samples", "classes"))
-        train, test, classes = counts
+        facts = seen.data
+        train, test, classes = (number("count") for number in (facts.train_samples, facts.test_samples, facts.classes))
         said = (record.data.name, ": ", train, " training and ", test, " test samples, ", classes, " classes")
         rows.append(("data", said, record.data.fingerprint))
-    for name, network in (("student at its start", record.start), ("teacher", record.teacher)):
+    networks = (("student at its start", record.start, seen.start), ("teacher", record.teacher, seen.teacher))
+    for name, network, part in networks:
         if network is not None:
-            field = "start" if network is record.start else "teacher"
-            accuracy = look(f"comparison.{field}.accuracy", "percent")
-            measured: Content = (
-                (network.model, ", accuracy ", accuracy, " %") if accuracy.value is not None else network.model
-            )
-            rows.append((name, measured, network.fingerprint))
+            accuracy = () if network.accuracy is None else (", accuracy ", part.accuracy("percent"), " %")
+            rows.append((name, (network.model, *accuracy), network.fingerprint))
     for group in record.environments:
         versions = ", ".join(f"{name} {version}" for name, version in group.libraries.items())
         where = f"Python {group.python}, {versions}, on {group.device}"

@@ -1,12 +1,11 @@
 """The page of a diagnosis: one HTML file that needs nothing else, and whose every number is one of the record's."""
 
-from functools import partial
-
 from tpkd.diagnosis.charts import student_charts, trend_charts
 from tpkd.diagnosis.file_names import short_names
 from tpkd.diagnosis.reading import CAVEAT, read_student, read_trend
 from tpkd.diagnosis.record import DiagnosisRecord
-from tpkd.report.html import number_markup, page_template
+from tpkd.report.html import page_template
+from tpkd.report.tables import Traced
 
 PAGE_CLASSES = 500
 """Rows of the class table on a page; the record has them all."""
@@ -32,15 +31,15 @@ def diagnosis_page(record: DiagnosisRecord) -> str:
     Every number carries the path of its value in the record (`data-path`) and that value unrounded (`value`).
     Needs the extra `report` (jinja2, matplotlib).
     """
-    data, last = record.to_dict(), len(record.students) - 1
+    seen, last = Traced(record).students, len(record.students) - 1
     student, files = record.students[last], [student.file for student in record.students]
     # The classes with most left to learn come first; without JavaScript this is the order that remains.
     order = sorted(student.classes, key=lambda state: -(state.conditional_loss or 0.0))[:PAGE_CLASSES]
     return page_template("diagnosis.html").render(
         record=record,
         student=student,
-        at=f"students.{last}",
-        number=partial(number_markup, data),
+        students=seen,
+        seen=seen[last],
         short=dict(zip(files, short_names(files), strict=True)).get,
         reading=read_student(student),
         trend=read_trend(record) if last else None,

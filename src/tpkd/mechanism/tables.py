@@ -6,7 +6,7 @@ from dataclasses import replace
 from tpkd.mechanism.paper import departures
 from tpkd.mechanism.record import BlockingRecord, CertificatesRecord, ContinuationRecord, ExactHeadRecord, StudyRecord
 from tpkd.report.methods import PAPER_BETA, PAPER_CERTIFICATE, PAPER_CONTINUATION, PAPER_EXACT, PAPER_STATES, title
-from tpkd.report.tables import Column, Look, Row, Table
+from tpkd.report.tables import Column, Row, Table, Traced
 
 
 def mechanism_tables(studies: Mapping[str, StudyRecord], paper_domain: str | None) -> list[Table]:
@@ -46,16 +46,14 @@ def study_table(record: StudyRecord, *, paper: bool = False) -> Table:
 
 def _states(record: BlockingRecord, paper: bool) -> Table:
     """Blocking on the snapshots, for both splits, because the paper does not say which samples it used."""
-    look = Look({"blocking": record.to_dict()})
     rows: list[Row] = []
-    for part, split in enumerate(record.splits):
-        for index, state in enumerate(split.states):
-            here = f"blocking.splits.{part}.states.{index}"
+    for split, splits in zip(record.splits, Traced(record, "blocking").splits, strict=True):
+        for state, seen in zip(split.states, splits.states, strict=True):
             numbers: Row = (
-                look(f"{here}.pairs", "count"),
-                look(f"{here}.blocked_share", "percent"),
-                look(f"{here}.conditional_loss", "nats"),
-                look(f"{here}.transfer_cost", "nats"),
+                seen.pairs("count"),
+                seen.blocked_share("percent"),
+                seen.conditional_loss("nats"),
+                seen.transfer_cost("nats"),
             )
             rows.append((state.state.name, split.split, *numbers, *_published(paper, PAPER_STATES, state.state.name)))
     columns = (
@@ -74,18 +72,15 @@ def _states(record: BlockingRecord, paper: bool) -> Table:
 
 def _exact(record: ExactHeadRecord, paper: bool) -> Table:
     """Steps of the head alone."""
-    look = Look({"exact_head": record.to_dict()})
     rows: list[Row] = []
-    for index, state in enumerate(record.states):
-        here = f"exact_head.states.{index}"
-        lost = (look(f"{here}.lost_examples.{name}", "count") for name in ("tpkd", "tpkd-no-projection"))
+    for state, seen in zip(record.states, Traced(record, "exact_head").states, strict=True):
         numbers: Row = (
-            look(f"{here}.gain", "milli"),
-            look(f"{here}.conditional_change", "milli"),
-            look(f"{here}.least_retention", "percent"),
-            look(f"{here}.least_cosine", "decimal"),
-            look(f"{here}.potential_change", "milli"),
-            *lost,
+            seen.gain("milli"),
+            seen.conditional_change("milli"),
+            seen.least_retention("percent"),
+            seen.least_cosine("decimal"),
+            seen.potential_change("milli"),
+            *(seen.lost_examples[name]("count") for name in ("tpkd", "tpkd-no-projection")),
         )
         rows.append((state.state.name, *numbers, *_published(paper, PAPER_EXACT, state.state.name)))
     columns = (
@@ -109,14 +104,12 @@ def _exact(record: ExactHeadRecord, paper: bool) -> Table:
 
 def _certificate(record: CertificatesRecord, paper: bool) -> Table:
     """Both geometric tests and the native pairs."""
-    look = Look({"certificates": record.to_dict()})
     rows: list[Row] = []
-    for index, state in enumerate(record.states):
-        here, total = f"certificates.states.{index}", f"/{len(state.batches)}"
-        counts = ("conditional_passes", "joint_passes", "positive_pairs")
-        passed: Row = tuple((look(f"{here}.{name}", "count"), total) for name in counts)
-        gain = look(f"{here}.gain", "milli")
-        rows.append((state.state.name, *passed, gain, *_published(paper, PAPER_CERTIFICATE, state.state.name)))
+    for state, seen in zip(record.states, Traced(record, "certificates").states, strict=True):
+        counts = (seen.conditional_passes, seen.joint_passes, seen.positive_pairs)
+        passed: Row = tuple((number("count"), f"/{len(state.batches)}") for number in counts)
+        published = _published(paper, PAPER_CERTIFICATE, state.state.name)
+        rows.append((state.state.name, *passed, seen.gain("milli"), *published))
     columns = (
         Column("state", text=True),
         Column("conditional test"),
@@ -137,16 +130,13 @@ def _certificate(record: CertificatesRecord, paper: bool) -> Table:
 
 def _continuation(record: ContinuationRecord, paper: bool) -> Table:
     """Conditional KL of the observed samples on the way."""
-    look = Look({"continuation": record.to_dict()})
+    seen = Traced(record, "continuation")
     rows: list[Row] = []
     for index, point in enumerate(record.curves[0].points):
-        values = (
-            look(f"continuation.curves.{curve}.points.{index}.conditional_loss", "nats")
-            for curve in range(len(record.curves))
-        )
+        values = (curve.points[index].conditional_loss("nats") for curve in seen.curves)
         rows.append((str(point.iteration), *values))
-    ends = (("TPKD − CE", "tpkd_minus_ce"), ("TPKD − compensation only", "tpkd_minus_compensation"))
-    notes = [f"At the end, {said}: {look(f'continuation.{name}', 'decimal')} nats." for said, name in ends]
+    ends = {"TPKD − CE": seen.tpkd_minus_ce, "TPKD − compensation only": seen.tpkd_minus_compensation}
+    notes = [f"At the end, {said}: {value('decimal')} nats." for said, value in ends.items()]
     if paper:
         start, end, minus_ce, minus_compensation = PAPER_CONTINUATION
         notes.append(f"Paper: from {start} to {end}; {minus_ce} to CE and {minus_compensation} to compensation only.")
@@ -178,14 +168,12 @@ def study_notes(record: StudyRecord) -> Iterator[str]:
 
 def checks_table(studies: Mapping[str, StudyRecord]) -> Table | None:
     """Every statement that the studies looked at case by case."""
-    look = Look({name: record.to_dict() for name, record in studies.items()})
     rows: list[Row] = []
     for name, record in studies.items():
-        for index, check in enumerate(record.checks):
-            here = f"{name}.checks.{index}"
+        for check, seen in zip(record.checks, Traced(record, name).checks, strict=True):
             kind = "theorem" if check.theorem else "observation"
-            counts = (look(f"{here}.cases", "count"), look(f"{here}.violations", "count"))
-            rows.append((check.statement, name.replace("_", " "), kind, *counts))
+            numbers = (seen.cases("count"), seen.violations("count"))
+            rows.append((check.statement, name.replace("_", " "), kind, *numbers))
     columns = (Column("statement", text=True), Column("study", text=True), Column("kind", text=True))
     caption = "Statements checked case by case; a theorem must hold in every case, an observation may fail."
     made = Table("checks", caption, (*columns, Column("cases"), Column("violations")), tuple(rows))

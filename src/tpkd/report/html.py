@@ -1,11 +1,12 @@
 """What the pages share: templates that escape everything, and numbers that carry their source."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tpkd.report.tables import Content, Look, Number, parts
+from tpkd.report.tables import Content, Number, parts
 
 if TYPE_CHECKING:
     from jinja2 import Template
+    from markupsafe import Markup
 
 
 def page_template(name: str) -> "Template":
@@ -22,23 +23,11 @@ def page_template(name: str) -> "Template":
     return environment.get_template(name)
 
 
-def number_markup(data: dict[str, Any], path: str, kind: str) -> Any:
-    """The number at a path of a record, as an element with the path and the unrounded value."""
-    return content_markup(Look(data)(path, kind))
-
-
-def content_markup(content: Content) -> Any:
+def content_markup(content: Content) -> "Markup":
     """A cell of a table: text is escaped, numbers are elements."""
-    from markupsafe import Markup, escape
-
-    return Markup("").join(_element(part) if isinstance(part, Number) else escape(part) for part in parts(content))
-
-
-def _element(number: Number) -> Any:
     from markupsafe import Markup
 
-    exact = "" if number.value is None else repr(number.value)
-    return Markup('<data value="{}" data-path="{}">{}</data>').format(exact, number.path, str(number))
+    return Markup("").join(parts(content))
 
 
 def sort_key(content: Content) -> str | None:

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,13 @@ class Number:
     def __str__(self) -> str:
         """As people read it."""
         return FORMATS[self.kind](self.value)
+
+    def __html__(self) -> str:
+        """On a page: an element with the path and the unrounded value. Templates and markupsafe call this."""
+        from markupsafe import Markup
+
+        exact = "" if self.value is None else repr(self.value)
+        return Markup('<data value="{}" data-path="{}">{}</data>').format(exact, self.path, str(self))
 
 
 Content = str | Number | tuple[str | Number, ...]
@@ -50,19 +57,41 @@ class Table:
     """Rows to be set in bold."""
 
 
-class Look:
-    """Numbers of records by their paths."""
+class Traced:
+    """A record, or a part of one, that knows where it is kept, so that a number shown can say where it comes from.
 
-    def __init__(self, data: dict[str, Any]) -> None:
-        """Look into records as plain data."""
-        self.data = data
+    Fields, positions and keys lead to further parts; calling a part makes it a `Number` of a format.
 
-    def __call__(self, path: str, kind: str) -> Number:
-        """The number at a path such as `comparison.methods.0.mean`."""
-        value: Any = self.data
-        for key in path.split("."):
-            value = value[int(key)] if isinstance(value, list) else value[key]
-        return Number(path, kind, value)
+    Example:
+        >>> from types import SimpleNamespace
+        >>> seen = Traced(SimpleNamespace(methods=({"mean": 0.875},)), "comparison")
+        >>> number = seen.methods[0]["mean"]("percent")
+        >>> number.path, str(number)
+        ('comparison.methods.0.mean', '87.50')
+    """
+
+    def __init__(self, value: Any, path: str = "") -> None:
+        """A record under a name; without one, paths start at its fields."""
+        self._value, self._path = value, path
+
+    def __getattr__(self, name: str) -> "Traced":
+        """A field."""
+        return self._part(getattr(self._value, name), name)
+
+    def __getitem__(self, key: int | str) -> "Traced":
+        """An item of a tuple, or of a dict."""
+        return self._part(self._value[key], key)
+
+    def __iter__(self) -> Iterator["Traced"]:
+        """Every item of a tuple."""
+        return (self[index] for index in range(len(self._value)))
+
+    def __call__(self, kind: str) -> Number:
+        """The number that is kept here."""
+        return Number(self._path, kind, self._value)
+
+    def _part(self, value: Any, key: int | str) -> "Traced":
+        return Traced(value, f"{self._path}.{key}" if self._path else str(key))
 
 
 def parts(content: Content) -> tuple[str | Number, ...]:
