@@ -4,7 +4,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test test-timm test-baseline test-faults check bench docs browser paper evidence
+.PHONY: help demo test test-timm test-baseline test-faults check bench docs browser paper evidence wheel
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -47,6 +47,18 @@ evidence: .venv/installed-dev ## write the tables of docs/evidence.md anew from 
 
 paper: .venv/installed-dev ## write PAPER.md anew from the docstrings and tests
 	$(BIN)/python tools/paper_index.py
+
+wheel: .venv/installed-dev ## build the release into dist/, audit the wheel's stable ABI, and try it where there is no compiler
+	rm -rf build dist
+	TPKD_REQUIRE_KERNEL=1 PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m build
+	$(BIN)/abi3audit --strict --verbose dist/*.whl
+	$(BIN)/python -m venv build/empty
+	cd build && PATH=$(CURDIR)/build/empty/bin CC=/bin/false empty/bin/python -m pip install --quiet --only-binary :all: \
+		--disable-pip-version-check -c ../constraints.txt ../dist/*.whl
+	PATH=$(CURDIR)/build/empty/bin build/empty/bin/tpkd --version | grep "with its kernel"
+	build/empty/bin/python -I -c 'import torch, tpkd; logits = torch.randn(8, 5, requires_grad=True); \
+		tpkd.tpkd_loss(logits, torch.randn(8, 5), torch.randint(5, (8,))).backward(); print(tpkd.__file__, logits.grad.norm())'
+	rm -rf build
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("tpkd needs Python 3.11 or newer, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'

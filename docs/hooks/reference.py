@@ -14,7 +14,8 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 PACKAGES = (
     *("tpkd.objectives", "tpkd.theory", "tpkd.geometry", "tpkd.parameter_space"),
     *("tpkd.integrations.transformers", "tpkd.integrations.timm", "tpkd.integrations.lightning"),
-    *("tpkd.training", "tpkd.teacher.cache", "tpkd.data", "tpkd.models", "tpkd.config", "tpkd.records"),
+    *("tpkd.training", "tpkd.teacher.cache", "tpkd.data", "tpkd.models", "tpkd.config"),
+    *("tpkd.errors", "tpkd.record", "tpkd.diagnosis.record", "tpkd.compare.record", "tpkd.mechanism.record"),
 )
 
 
