@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from check_loss.examination import examine, finding, outcome, run, shows_a_fault
-from tpkd.check_loss.range import Extreme
+from tpkd.check_loss.extremes import Extreme
 from tpkd.check_loss.subject import Claims, Subject
 from tpkd.check_loss.target import find_loss
 

@@ -9,7 +9,8 @@ import tpkd.objectives
 from check_loss import sound
 from check_loss.examination import examine, finding, outcome, run, shows_a_fault
 from tpkd.check_loss.examination import check_loss
-from tpkd.check_loss.subject import INPUTS, Claims, ordinary_scene
+from tpkd.check_loss.scene import INPUTS, ordinary_scene
+from tpkd.check_loss.subject import Claims
 from tpkd.check_loss.target import find_loss
 
 OTHER_INPUTS = {"dp_loss", "linear_tpkd_loss"}

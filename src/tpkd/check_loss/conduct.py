@@ -5,96 +5,77 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from tpkd.check_loss.record import LossFinding
-from tpkd.check_loss.subject import (
-    CLASSES,
-    SAMPLES,
-    TOLERANCE,
-    RefusedError,
-    Scene,
-    Subject,
-    call,
-    close,
-    failed,
-    not_applicable,
-    noted,
-    ordinary_scene,
-    passed,
-    scale_between,
-    show,
-)
+from tpkd.check_loss.check import Verdict, check, failed, not_applicable, noted, passed
+from tpkd.check_loss.scene import CLASSES, SAMPLES, TOLERANCE, Scene, close, ordinary_scene, scale_between
+from tpkd.check_loss.subject import RefusedError, Subject, call
 
 POSITIONS = 4
 """Positions a sample in the dense shapes: the ordinary samples are two of them."""
 
 
-def check_teacher_gradient(subject: Subject) -> LossFinding:
+@check("gradient to the teacher", "teacher")
+def teacher_gradient(subject: Subject) -> Verdict:
     """Whether a backward pass would train the teacher if somebody forgot to freeze it."""
-    name = "gradient to the teacher"
-    if not subject.loss.has("teacher"):
-        return not_applicable(name, "it takes no teacher")
     found = subject.ordinary.teacher_gradient
     if found is None or not bool(found.ne(0).any()):
-        return passed(name, "none flows")
-    return noted(name, "one flows: run the teacher under torch.no_grad(), or detach its logits")
+        return passed("none flows")
+    return noted("one flows: run the teacher under torch.no_grad(), or detach its logits")
 
 
-def check_untouched(subject: Subject) -> LossFinding:
+@check("inputs")
+def untouched(subject: Subject) -> Verdict:
     """The tensors that come in are the same afterwards."""
-    name = "inputs"
     scene = ordinary_scene()
     given = Scene(1 * scene.student.clone().requires_grad_(), scene.teacher.clone(), scene.labels.clone())
     call(subject.loss, given)
-    parts = ("student", "teacher", "labels")
-    changed = [part for part in parts if not torch.equal(getattr(given, part), getattr(scene, part))]
+    letters = {"student": "s", "teacher": "t", "labels": "y"}
+    changed = [part for part in letters if not torch.equal(getattr(given, part), getattr(scene, part))]
     if not changed:
-        return passed(name, "left as they were")
-    letter = {"student": "s", "teacher": "t", "labels": "y"}[changed[0]]
-    command = subject.command(
-        f"before={letter}.clone()", subject.loss.text(), show(f"({letter}!=before).sum().item()", "0")
-    )
-    return failed(name, f"writes into the {' and the '.join(changed)}", command)
+        return passed("left as they were")
+    letter = letters[changed[0]]
+    found = f"({letter}!=before).sum().item()"
+    command = subject.command(f"before={letter}.clone()", subject.loss.text(), show=(found, "0"))
+    return failed(f"writes into the {' and the '.join(changed)}", command)
 
 
-def check_repeatable(subject: Subject) -> LossFinding:
+@check("repeatable")
+def repeatable(subject: Subject) -> Verdict:
     """The same batch gives the same number again, from the same instance and under other random numbers."""
-    name = "repeatable"
     if subject.memory:
-        return noted(name, f"{subject.memory}; checks that compare results are left out")
-    return passed(name, "the same bits again")
+        return noted(f"{subject.memory}; checks that compare results are left out")
+    return passed("the same bits again")
 
 
-def check_memory_layout(subject: Subject) -> LossFinding:
+@check("views in memory")
+def memory_layout(subject: Subject) -> Verdict:
     """Transposed and strided views give what contiguous tensors give."""
-    name = "views in memory"
-    scene = ordinary_scene()
-    view = scene.map(lambda z: torch.stack([z, z], -1).transpose(0, 1).contiguous().transpose(0, 1)[..., 0])
+    view = ordinary_scene().map(lambda z: torch.stack([z, z], -1).transpose(0, 1).contiguous().transpose(0, 1)[..., 0])
     assert not view.student.is_contiguous()
     command = subject.command(
         "v=lambda z: torch.stack([z,z],-1).transpose(0,1).contiguous().transpose(0,1)[...,0]",
-        show(f"{subject.loss.text('v(s)', 'v(t)')}.sum().item()", f"{subject.loss.text()}.sum().item()"),
+        show=(subject.value_text("v(s)", "v(t)"), subject.value_text()),
     )
     try:
         found = call(subject.loss, view)
     except RefusedError as error:
-        return failed(name, f"refuses tensors that are not contiguous: {error}", command)
+        return failed(f"refuses tensors that are not contiguous: {error}", command)
     if close(found, subject.ordinary.output):
-        return passed(name, "not contiguous: the same")
-    return failed(name, "tensors that are not contiguous give another result", command)
+        return passed("not contiguous: the same")
+    return failed("tensors that are not contiguous give another result", command)
 
 
-def check_dense_shapes(subject: Subject) -> LossFinding:
+@check("dense shapes")
+def dense_shapes(subject: Subject) -> Verdict:
     """Several positions a sample give the gradient of the positions as samples, on one of the two class axes."""
-    name = "dense shapes"
     expected = subject.ordinary.gradient
     results = {"(N, K, d1)": _dense(subject, last=False), "(N, d1, K)": _dense(subject, last=True)}
     factors = {shape: scale_between(found, expected) for shape, found in results.items() if isinstance(found, Tensor)}
     right = [shape for shape, factor in factors.items() if factor is not None and abs(factor - 1) <= TOLERANCE]
     if "(N, K, d1)" in right:
-        return passed(name, "(N, K, d1): positions count like samples")
+        return passed("(N, K, d1): positions count like samples")
     if right:
         other = "is taken too and is silently something else" if "(N, K, d1)" in factors else "is refused"
-        return noted(name, f"classes last: (N, d1, K) positions count like samples; (N, K, d1) {other}")
+        return noted(f"classes last: (N, d1, K) positions count like samples; (N, K, d1) {other}")
     weighed = [f"{shape}: a position weighs {factor:.3g} samples" for shape, factor in factors.items() if factor]
     if not factors:
         text = "takes (N, K) alone"
@@ -103,12 +84,12 @@ def check_dense_shapes(subject: Subject) -> LossFinding:
     else:
         text = f"takes {next(iter(factors))}, and is silently something else than the same positions as samples"
     if not subject.claims.dense:
-        return noted(name, text) if factors else not_applicable(name, text)
+        return noted(text) if factors else not_applicable(text)
     command = subject.command(
         f"r=lambda z: z.reshape(2,{POSITIONS},*z.shape[1:]); q=lambda z: r(z).movedim(-1,1)",
-        show(f"{subject.loss.text('q(s)', 'q(t)', 'r(y)')}.sum().item()", f"{subject.loss.text()}.sum().item()"),
+        show=(subject.value_text("q(s)", "q(t)", "r(y)"), subject.value_text()),
     )
-    return failed(name, f"you say it is for positions; {text}", command)
+    return failed(f"you say it is for positions; {text}", command)
 
 
 def _dense(subject: Subject, *, last: bool) -> Tensor | None:

@@ -1,27 +1,16 @@
-"""What every check stands on: the inputs, one evaluation of a loss, what was claimed about it, and a finding."""
+"""What every check stands on: one evaluation of a loss, what was claimed about it, and what is known of it."""
 
 import shlex
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
-from tpkd.check_loss.record import FAIL, NOT_APPLICABLE, NOTE, PASS, LossFinding
+from tpkd.check_loss.scene import CLASSES, INPUTS, SAMPLES, TOLERANCE, Scene, close, ordinary_scene, scale_between
 from tpkd.check_loss.target import Loss, first_line
-
-TOLERANCE = 1e-5
-"""Relative, for float64 inputs: no structural fault is smaller, and a loss that computes in float32 is within it."""
-CLASSES, SAMPLES = 5, 8
-INPUTS = (
-    "g=torch.Generator().manual_seed(0); "
-    "s,t,u=2*torch.randn(3,8,5,generator=g,dtype=torch.float64); y=torch.arange(8)%5"
-)
-"""`ordinary_scene` as a statement, with a second teacher u."""
 
 
 class RefusedError(Exception):
@@ -30,35 +19,6 @@ class RefusedError(Exception):
 
 class NoGraphError(RefusedError):
     """The result does not depend on the student as far as autograd knows."""
-
-
-@dataclass(frozen=True)
-class Scene:
-    """One batch: logits with the classes on the second axis, and integer labels."""
-
-    student: Float[Tensor, "N K ..."]
-    teacher: Float[Tensor, "N K ..."]
-    labels: Int[Tensor, "N ..."]
-
-    def rows(self, index: Any) -> "Scene":
-        """Some of the samples."""
-        return Scene(self.student[index], self.teacher[index], self.labels[index])
-
-    def map(self, function: Callable[[Tensor], Tensor]) -> "Scene":
-        """Apply a function to both logits."""
-        return replace(self, student=function(self.student), teacher=function(self.teacher))
-
-
-def ordinary_scene(teacher: int = 0, samples: int = SAMPLES, classes: int = CLASSES) -> Scene:
-    """Logits of two standard deviations in float64 with one of two teachers; every class is a label.
-
-    Example:
-        >>> ordinary_scene().student.shape, ordinary_scene().labels
-        (torch.Size([8, 5]), tensor([0, 1, 2, 3, 4, 0, 1, 2]))
-    """
-    generator = torch.Generator().manual_seed(0)
-    logits = 2 * torch.randn(3, samples, classes, generator=generator, dtype=torch.float64)
-    return Scene(logits[0], logits[1 + teacher], torch.arange(samples) % classes)
 
 
 @dataclass(frozen=True)
@@ -143,7 +103,7 @@ class Claims:
     ignore_index: int | None = None
     """The label that leaves a position out."""
     divergence: str | None = None
-    """The teacher's term, a name in `check_loss_meaning.DIVERGENCES`."""
+    """The teacher's term, a name in `check_loss.meaning.DIVERGENCES`."""
     dense: bool = False
     """Whether it is meant for several positions a sample."""
     batchwise: bool = False
@@ -218,7 +178,7 @@ class Subject:
         return self.loss.has("teacher") and float(self.teacher_difference().abs().max()) > TOLERANCE * size
 
     @cached_property
-    def ignore_index(self) -> int | None:
+    def mask(self) -> int | None:
         """The label that marks a position to leave out, where the loss or the user promises one."""
         if self.claims.ignore_index is not None:
             return self.claims.ignore_index
@@ -227,58 +187,31 @@ class Subject:
         found = self.loss.settings.get(str(self.loss.names["ignore_index"]), self.loss.defaults.get("ignore_index"))
         return found if isinstance(found, int) else -100
 
-    def command(self, *statements: str, inputs: str = INPUTS) -> str:
-        """A shell command that runs the statements after the imports and the inputs."""
+    def command(self, *statements: str, show: tuple[str, str] | None = None, inputs: str = INPUTS) -> str:
+        """A shell command that runs the statements after the imports and the inputs.
+
+        `show` is what it prints in the end: the expression that was found, and what is expected instead.
+        """
+        if show is not None:
+            statements += (f'print("found",{show[0]},"expected",{show[1]})',)
         return f"python -c {shlex.quote('; '.join(['import torch', self.loss.statement, inputs, *statements]))}"
+
+    def value_text(self, student: str = "s", teacher: str = "t", labels: str = "y", **changes: Any) -> str:
+        """The sum of what the loss returns as Python text."""
+        return f"{self.loss.text(student, teacher, labels, **changes)}.sum().item()"
 
     def gradient_text(self, student: str = "s", teacher: str = "t", labels: str = "y", **changes: Any) -> str:
         """The gradient with respect to s as Python text; s must require one."""
         call = self.loss.text(student=f"1*{student}", teacher=teacher, labels=labels, **changes)
         return f"torch.autograd.grad({call}.sum(),s)[0]"
 
+    def difference_text(self, logits: str = "{}", **changes: Any) -> str:
+        """`teacher_difference` as Python text; `logits` says what stands in place of each of s, t and u."""
+        ours, others = (self.gradient_text(logits.format("s"), logits.format(u), **changes) for u in "tu")
+        return f"({ours}-{others})"
 
-def show(found: str, expected: str) -> str:
-    """The last statement of a reproduction: what is, and what should be."""
-    return f'print("found",{found},"expected",{expected})'
-
-
-def close(found: Tensor, expected: Tensor, tolerance: float = TOLERANCE) -> bool:
-    """Whether two tensors agree relative to the larger one; NaN agrees with nothing."""
-    size = max(float(found.abs().max()), float(expected.abs().max()), 1e-30)
-    return bool((found.double() - expected.double()).abs().max() <= tolerance * size)
-
-
-def scale_between(found: Tensor, expected: Tensor) -> float | None:
-    """The factor c with found = c * expected, or None where there is none.
-
-    Example:
-        >>> scale_between(torch.tensor([1.0, 2.0]), torch.tensor([2.0, 4.0]))
-        0.5
-        >>> scale_between(torch.tensor([1.0, 2.0]), torch.tensor([2.0, 1.0])) is None
-        True
-    """
-    a, b = found.double().reshape(-1), expected.double().reshape(-1)
-    if not bool(b.abs().max() > 0):
-        return None
-    factor = float(a @ b / (b @ b))
-    return factor if close(a, factor * b) else None
-
-
-def passed(name: str, finding: str) -> LossFinding:
-    """The loss does it right."""
-    return LossFinding(name, PASS, finding)
-
-
-def failed(name: str, finding: str, reproduction: str) -> LossFinding:
-    """A fault, with the command that shows it."""
-    return LossFinding(name, FAIL, finding, reproduction)
-
-
-def noted(name: str, finding: str) -> LossFinding:
-    """A choice that a user should know of."""
-    return LossFinding(name, NOTE, finding)
-
-
-def not_applicable(name: str, finding: str) -> LossFinding:
-    """Nothing to examine."""
-    return LossFinding(name, NOT_APPLICABLE, finding)
+    def finite_command(self, cast: str = "", inputs: str = INPUTS) -> str:
+        """A command that shows a value or a gradient that is not finite."""
+        found = f"v.item(),torch.autograd.grad(v,s)[0]{cast}.sum().item()"
+        value = f"v={self.loss.text(student='1*s')}.sum()"
+        return self.command("s.requires_grad_()", value, show=(found, '"finite numbers"'), inputs=inputs)

@@ -1,11 +1,13 @@
 """How far a loss reaches: the lead at which each dtype stops being finite, and two classes."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
-from tpkd.check_loss.record import LossFinding
-from tpkd.check_loss.subject import RefusedError, Scene, Subject, failed, not_applicable, ordinary_scene, passed, show
+from tpkd.check_loss.check import Check, Verdict, check, failed, not_applicable, passed
+from tpkd.check_loss.scene import Scene, input_text, ordinary_scene
+from tpkd.check_loss.subject import RefusedError, Subject
 
 LIMITS = {torch.float64: 1000, torch.float32: 1000, torch.bfloat16: 1000, torch.float16: 500}
 """The lead up to which value and gradient have to be finite: half of it where the dtype itself ends at 65,504."""
@@ -43,31 +45,30 @@ class Extreme:
         return "; ".join([f"s,t=torch.zeros(2,1,{WIDE},dtype={dtype})", *entries, "y=torch.tensor([0])"])
 
 
-def check_finite(subject: Subject) -> LossFinding:
+@check("finite")
+def finite(subject: Subject) -> Verdict:
     """Ordinary logits give numbers."""
-    name = "finite"
     if subject.ordinary.finite:
-        return passed(name, "value and gradient of ordinary logits are finite")
-    command = subject.command(
-        "s.requires_grad_()",
-        f"v={subject.loss.text(student='1*s')}.sum()",
-        show("v.item(),torch.autograd.grad(v,s)[0].sum().item()", '"finite numbers"'),
-    )
-    return failed(name, f"ordinary logits give a value of {subject.ordinary.total}", command)
+        return passed("value and gradient of ordinary logits are finite")
+    return failed(f"ordinary logits give a value of {subject.ordinary.total}", subject.finite_command())
 
 
-def check_extremes(subject: Subject, dtype: torch.dtype) -> LossFinding:
+def _certainty(subject: Subject, dtype: torch.dtype) -> Verdict:
     """Value and gradient stay finite when student or teacher are certain, rightly or wrongly."""
-    name = f"certainty in {str(dtype).removeprefix('torch.')}"
     limit, good = LIMITS[dtype], 0
     try:
         for lead in (lead for lead in LEADS if lead <= limit):
             if (bad := _find_bad(subject, dtype, lead)) is not None:
-                return _report(subject, name, dtype, _smallest(subject, dtype, bad, good))
+                return _report(subject, dtype, _smallest(subject, dtype, bad, good))
             good = lead
     except RefusedError as error:
-        return not_applicable(name, f"refused: {error}")
-    return passed(name, f"finite up to a lead of {limit}")
+        return not_applicable(f"refused: {error}")
+    return passed(f"finite up to a lead of {limit}")
+
+
+CERTAINTY = tuple(
+    Check(f"certainty in {str(dtype).removeprefix('torch.')}", (), partial(_certainty, dtype=dtype)) for dtype in LIMITS
+)
 
 
 def _find_bad(subject: Subject, dtype: torch.dtype, lead: int) -> Extreme | None:
@@ -101,37 +102,22 @@ def _smallest(subject: Subject, dtype: torch.dtype, bad: Extreme, good: int) -> 
     return bad
 
 
-def _report(subject: Subject, name: str, dtype: torch.dtype, bad: Extreme) -> LossFinding:
+def _report(subject: Subject, dtype: torch.dtype, bad: Extreme) -> Verdict:
     found = subject.evaluate(bad.scene(dtype))
     value, gradient = found.total, found.gradient.double().sum().item()
-    command = subject.command(
-        "s.requires_grad_()",
-        f"v={subject.loss.text(student='1*s')}.sum()",
-        show("v.item(),torch.autograd.grad(v,s)[0].double().sum().item()", '"finite numbers"'),
-        inputs=bad.text(dtype),
-    )
     certain = [who for who, shape in (("student", bad.student), ("teacher", bad.teacher)) if shape]
     who = f"certain: {' and '.join(certain) or 'nobody'}"
     text = f"not finite from a lead of {bad.lead} on ({who}): value {value:.3g}, sum of the gradient {gradient:.3g}"
-    return failed(name, text, command)
+    return failed(text, subject.finite_command(".double()", bad.text(dtype)))
 
 
-def check_two_classes(subject: Subject) -> LossFinding:
+@check("two classes")
+def two_classes(subject: Subject) -> Verdict:
     """Two classes are served or refused, never answered with what is not a number."""
-    name = "two classes"
     try:
         found = subject.evaluate(ordinary_scene(classes=2))
     except RefusedError as error:
-        return not_applicable(name, f"refused: {error}")
+        return not_applicable(f"refused: {error}")
     if found.finite:
-        return passed(name, "finite")
-    command = subject.command(
-        "s.requires_grad_()",
-        f"v={subject.loss.text(student='1*s')}.sum()",
-        show("v.item(),torch.autograd.grad(v,s)[0].sum().item()", '"finite numbers"'),
-        inputs=(
-            "g=torch.Generator().manual_seed(0); "
-            "s,t,u=2*torch.randn(3,8,2,generator=g,dtype=torch.float64); y=torch.arange(8)%2"
-        ),
-    )
-    return failed(name, f"a value of {found.total:.4g}", command)
+        return passed("finite")
+    return failed(f"a value of {found.total:.4g}", subject.finite_command(inputs=input_text(classes=2)))
