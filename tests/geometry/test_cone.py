@@ -4,16 +4,16 @@ import torch
 
 import oracles
 from strategies import all_kinds, blocked_pairs, make_pairs
+from theory.checks import in_polar_cone
 from tpkd.geometry import (
     confidence_axis,
     directions,
     imitation_direction,
     in_conditional_plane,
-    in_polar_cone,
     in_safe_cone,
     project_safe_cone,
-    safe_threshold,
 )
+from tpkd.geometry.cone import safe_threshold
 
 
 def random_directions(count, num_classes, seed):

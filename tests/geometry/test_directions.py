@@ -6,8 +6,8 @@ from scipy.optimize import minimize
 
 import oracles
 from strategies import all_kinds, blocked_pairs, make_pairs, one_negative_deviation, one_positive_deviation
+from theory.checks import total_variation
 from tpkd.geometry import (
-    DIRECTION_NAMES,
     clipped_teacher,
     conditional_loss,
     confidence_axis,
@@ -23,10 +23,10 @@ from tpkd.geometry import (
     normalized_clipped_teacher,
     project_safe_cone,
     split,
-    target_entry,
-    total_variation,
     weighted_label_loss,
 )
+from tpkd.geometry.directions import DIRECTION_NAMES
+from tpkd.geometry.split import target_entry
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ import torch
 
 import oracles
 from strategies import KINDS, all_kinds, make_pairs
+from theory.checks import total_variation
 from tpkd.geometry import (
     binary_kl_divergence,
     conditional_loss,
@@ -11,7 +12,6 @@ from tpkd.geometry import (
     label_loss,
     max_log_ratio,
     split,
-    total_variation,
 )
 
 

@@ -16,8 +16,8 @@ from tpkd.geometry import (
     join,
     label_loss,
     split,
-    target_entry,
 )
+from tpkd.geometry.split import target_entry
 
 
 def test_drop_and_insert_target_are_inverse():

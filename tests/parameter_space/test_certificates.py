@@ -17,13 +17,13 @@ from parameter_space.networks import (
 from strategies import all_kinds, make_pairs, one_positive_deviation
 from tpkd.geometry import alignment_bound, conditional_distortion_limit, joint_distortion_limit, retention_bound
 from tpkd.parameter_space import (
-    BatchJacobian,
     angle_bound,
-    batch_signals,
     certificates,
     certify,
     stacked_conditional_alignment,
 )
+from tpkd.parameter_space.certificates import batch_signals
+from tpkd.parameter_space.vjp import BatchJacobian
 
 
 def assert_certificate_is_that_of_the_dense_jacobian(model, inputs, teacher, labels, rtol=1e-9, **settings):

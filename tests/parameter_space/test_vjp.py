@@ -7,15 +7,12 @@ from torch import nn
 
 from parameter_space.networks import busy_network, dense_jacobian, tanh_network
 from tpkd.parameter_space import (
-    BatchJacobian,
-    as_found,
     certify,
-    displaced,
     network_logits,
     parameter_conclusions,
     parameter_gradients,
-    trainable_parameters,
 )
+from tpkd.parameter_space.vjp import BatchJacobian, as_found, displaced, trainable_parameters
 
 
 class Recurrent(nn.Module):

@@ -16,6 +16,7 @@ from tpkd.geometry import (
     kl_divergence,
     margins,
     retention_bound,
+    split,
 )
 
 ROUNDING = 1e-12  # relative to the squared norms compared: a few hundred float64 roundings
@@ -30,6 +31,24 @@ def rounding(square: Tensor) -> Tensor:
 
 def inner(a: Tensor, b: Tensor) -> Tensor:
     return (a * b).sum(-1)
+
+
+def in_polar_cone(direction: Tensor, labels: Tensor, *, tolerance: float | None = None) -> Tensor:
+    """Appendix A.5: x_j <= 0 off the label and coordinates that sum to 0, relative to the largest entry."""
+    slack = (64 * torch.finfo(direction.dtype).eps if tolerance is None else tolerance) * direction.abs().amax(-1)
+    others = drop_target(direction, labels)
+    return (others <= slack.unsqueeze(-1)).all(-1) & (direction.sum(-1).abs() <= direction.shape[-1] * slack)
+
+
+def total_variation(log_a: Tensor, log_b: Tensor) -> Tensor:
+    """Half the summed absolute difference of two log-distributions."""
+    return (log_a.exp() - log_b.exp()).abs().sum(-1) / 2
+
+
+def uniform_divergence(logits: Tensor, labels: Tensor) -> Tensor:
+    """Appendix C.3: F = KL(nu || r) with nu uniform over the incorrect classes."""
+    log_r = split(logits, labels).log_conditional
+    return kl_divergence(torch.full_like(log_r, 1 / log_r.shape[-1]).log(), log_r)
 
 
 def replace_safe(step: Directions, labels: Tensor, safe: Tensor) -> Directions:

@@ -5,7 +5,8 @@ from scipy.optimize import minimize
 
 import oracles
 from strategies import all_kinds, make_pairs
-from tpkd.geometry import imitation_direction, imitation_loss, in_polar_cone, kl_divergence, margins, split
+from theory.checks import in_polar_cone
+from tpkd.geometry import imitation_direction, imitation_loss, kl_divergence, margins, split
 from tpkd.theory import blocking_gap, diagnose, is_blocked, strict_blocking_log_odds
 
 

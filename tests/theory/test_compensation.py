@@ -6,7 +6,7 @@ import torch
 from scipy.optimize import minimize, minimize_scalar
 
 import oracles
-from strategies import all_kinds, make_pairs
+from strategies import make_pairs
 from tpkd.geometry import (
     binary_kl_divergence,
     conditional_loss,
@@ -26,7 +26,6 @@ from tpkd.theory import (
     min_log_odds,
     transfer_cost,
     transfer_endpoint,
-    transfer_path,
 )
 
 POSITIONS = torch.linspace(0, 1, 21, dtype=torch.float64).unsqueeze(-1)
@@ -127,28 +126,16 @@ def test_path_derivatives_agree_with_autograd(num_classes):
     for value in (0.1, 0.5, 0.95):
         s = torch.full((40,), value, dtype=torch.float64, requires_grad=True)
         path = log_transfer_path(student, teacher, labels, s)
-        closed = transfer_path(student, teacher, labels, s.detach())
+        r, q = (split(z, labels).log_conditional.exp() for z in (student, teacher))
+        ratio, largest = q / r, (q / r).amax(-1, keepdim=True)
+        margin_slope = (largest - ratio) / ((1 - value + value * largest) * (1 - value + value * ratio))
         margin = margins(path, labels)
-        torch.testing.assert_close(margin - margins(student, labels), closed.margin_gain, rtol=1e-10, atol=1e-12)
         for j in range(min(num_classes - 1, 4)):
             (slope,) = torch.autograd.grad(margin[:, j].sum(), s, retain_graph=True)
-            torch.testing.assert_close(slope, closed.margin_slope[:, j], rtol=1e-9, atol=1e-11)
-        loss = conditional_loss(path, teacher, labels)
-        torch.testing.assert_close(loss, closed.conditional_loss, rtol=1e-10, atol=1e-13)
-        (slope,) = torch.autograd.grad(loss.sum(), s)
-        torch.testing.assert_close(slope, closed.conditional_slope, rtol=1e-9, atol=1e-11)
-
-
-@pytest.mark.parametrize("num_classes", [3, 10, 100])
-def test_path_signs_are_those_of_the_theorem(num_classes):
-    student, teacher, labels = all_kinds(200, num_classes, seed=6)
-    along = transfer_path(student, teacher, labels, POSITIONS)
-    assert (along.margin_gain >= -1e-12 * (1 + along.log_odds_gain.unsqueeze(-1))).all()
-    assert (along.margin_slope >= 0).all()
-    assert (along.conditional_slope <= 0).all()
-    assert not along.conditional_slope.isnan().any()
-    differ = conditional_loss(student, teacher, labels) > 1e-12  # below, the slope itself underflows
-    assert (along.conditional_slope[:-1, differ] < 0).all()
+            torch.testing.assert_close(slope, margin_slope[:, j], rtol=1e-9, atol=1e-11)
+        (slope,) = torch.autograd.grad(conditional_loss(path, teacher, labels).sum(), s)
+        mixed = (1 - value) * r + value * q
+        torch.testing.assert_close(slope, -(1 - value) * ((q - r) ** 2 / mixed).sum(-1), rtol=1e-9, atol=1e-11)
 
 
 def test_path_position_broadcasts():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from strategies import all_kinds, make_pairs
-from theory.checks import VIOLATIONS, inner
+from theory.checks import VIOLATIONS, inner, uniform_divergence
 from tpkd.geometry import (
     coefficient_constant,
     conditional_loss,
@@ -23,15 +23,12 @@ from tpkd.theory import (
     average_component_residual_bound,
     average_joint_residual_bound,
     descent_certificate,
-    general_average_residual_bound,
     general_descent_certificate,
     joint_potential,
-    label_step_uniformity,
     output_iteration,
     potential_gradient,
     residual_sum_bound,
     squared_residuals,
-    uniform_divergence,
 )
 
 CLASSES = [3, 10, 100]
@@ -151,7 +148,6 @@ def test_descent_certificate_at_one_step(num_classes, step_size):
     [
         lambda z, zt, y: descent_certificate(z, zt, y, 4 / 5),
         lambda z, zt, y: general_descent_certificate(z, zt, y, 0.02, label_weight=2.0, beta=1.0),
-        lambda z, zt, y: label_step_uniformity(z, y, 1 / 20),
     ],
 )
 def test_what_a_step_gains_does_not_depend_on_a_common_shift(certificate):
@@ -177,7 +173,7 @@ COEFFICIENTS = [(4.0, 0.5), (1.0, 1.0), (0.6, 3.0), (20.0, 0.05)]
 @pytest.mark.parametrize(("label_weight", "beta"), COEFFICIENTS)
 @pytest.mark.parametrize("num_classes", CLASSES)
 def test_general_coefficients_descend_along_the_iteration(num_classes, label_weight, beta):
-    """eq:general-coefficient-condition, eq:general-coefficient-step, eq:general-coefficient-descent and the average."""
+    """eq:general-coefficient-condition, eq:general-coefficient-step, eq:general-coefficient-descent."""
     student, teacher, labels = starts(num_classes, seed=5)
     eta = general_step_limit(label_weight, beta, num_classes)
     steps = 150
@@ -188,8 +184,6 @@ def test_general_coefficients_descend_along_the_iteration(num_classes, label_wei
     both = residuals.label + residuals.conditional
     certain = eta * coefficient_constant(label_weight, beta, num_classes) / 2 * both
     assert (-potential.diff(dim=0) >= certain[:-1] - DESCENT * label_weight).all()
-    bound = general_average_residual_bound(potential[0], eta, num_classes, steps, label_weight=label_weight, beta=beta)
-    assert (both[:-1].mean(0) <= bound).all()
     record = general_descent_certificate(student, teacher, labels, eta, label_weight=label_weight, beta=beta)
     torch.testing.assert_close(record.decrease, -potential.diff(dim=0)[0], rtol=1e-9, atol=1e-12 * label_weight)
     torch.testing.assert_close(record.certain, certain[0])
@@ -216,15 +210,11 @@ def test_label_steps_make_relations_uniform_step_by_step(num_classes):
     path = output_iteration(student, teacher, labels, step_size=1 / 20, num_steps=300, direction="ce")
     stacked = labels.expand(path.shape[:-1])
     divergence = uniform_divergence(path, stacked)
-    step = label_step_uniformity(path, stacked, 1 / 20)
-    torch.testing.assert_close(step.decrease[:-1], -divergence.diff(dim=0), rtol=1e-9, atol=1e-13)
-    assert (step.decrease >= step.certain - 1e-14).all()
-    assert (divergence.diff(dim=0) <= 1e-14).all()
-    torch.testing.assert_close(
-        step.effective_step, (1 - path.softmax(-1).gather(-1, stacked.unsqueeze(-1))[..., 0]) / 20
-    )
+    s = split(path, stacked).log_residual.exp() / 20
     log_r = split(path, stacked).log_conditional
     n = num_classes - 1
+    certain = s * (1 - s / 4) * (log_r.exp() - 1 / n).square().sum(-1)
+    assert (-divergence.diff(dim=0) >= certain[:-1] - 1e-13).all()
     torch.testing.assert_close(divergence, -log_r.mean(-1) - math.log(n), rtol=1e-9, atol=1e-13)
 
 
@@ -269,8 +259,6 @@ def test_iteration_refuses_bad_settings():
         output_iteration(*example, step_size=0.1, num_steps=-1)
     with pytest.raises(ValueError, match=r"step_size: expected a positive step up to 0.8, got 0.9"):
         descent_certificate(*example, 0.9)
-    with pytest.raises(ValueError, match=r"step_size: expected a positive step up to 0.05, got 0.06"):
-        label_step_uniformity(example[0], example[2], 0.06)
     with pytest.raises(ValueError, match="num_steps: expected at least 1, got 0"):
         average_joint_residual_bound(torch.ones(1), 0.8, 3, 0)
     with pytest.raises(ValueError, match="expected 4 \\* label_weight \\* beta"):

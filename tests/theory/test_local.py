@@ -9,7 +9,6 @@ from tpkd.theory import (
     fixed_length_optimum,
     local_clipped_gradient,
     local_clipped_loss,
-    quadratic_model,
     quadratic_optimum,
 )
 
@@ -103,6 +102,12 @@ def test_fixed_length_optimum_where_nothing_is_left():
     assert (best.displacement == 0).all()
     assert (best.progress == 0).all()
     assert (best.unconstrained_progress == 0).all()
+
+
+def quadratic_model(displacement, student, teacher, labels, smoothness=0.5):
+    """Appendix B.8: Q_u(x) = u'x - (L / 2) ||x||^2."""
+    u = directions(student, teacher, labels).conditional
+    return (u * displacement).sum(-1) - smoothness / 2 * displacement.square().sum(-1)
 
 
 @pytest.mark.parametrize("smoothness", [0.5, 2.0])

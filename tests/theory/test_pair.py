@@ -27,7 +27,6 @@ from tpkd.theory import (
     strict_blocking_log_odds,
     transfer_cost,
     transfer_endpoint,
-    transfer_path,
 )
 from tpkd.theory.diagnosis import diagnose_pair
 from tpkd.theory.pair import split_pair
@@ -41,8 +40,7 @@ STATEMENTS = {
     "min_confidence": min_confidence,
     "min_log_odds": min_log_odds,
     "transfer_endpoint": transfer_endpoint,
-    "log_transfer_path": lambda z, zt, y: log_transfer_path(z, zt, y, 0.3),
-    "transfer_path": lambda z, zt, y: transfer_path(z, zt, y, torch.tensor([[0.0], [0.3], [1.0]])),
+    "log_transfer_path": lambda z, zt, y: log_transfer_path(z, zt, y, torch.tensor([[0.0], [0.3], [1.0]])),
     "ce_only_optimum": ce_only_optimum,
     "frontier": lambda z, zt, y: frontier(z, zt, y, torch.tensor([[0.0], [1e-3], [0.3], [2.0], [torch.inf]])),
     "frontier_ends": frontier_ends,

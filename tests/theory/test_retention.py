@@ -6,7 +6,7 @@ import torch
 
 import oracles
 from strategies import KINDS, all_kinds, make_pairs, one_negative_deviation, one_positive_deviation
-from theory.checks import ENTRY, VIOLATIONS, inner, rounding
+from theory.checks import ENTRY, VIOLATIONS, inner, rounding, total_variation
 from tpkd.geometry import (
     alignment_bound,
     directions,
@@ -15,7 +15,6 @@ from tpkd.geometry import (
     margins,
     retention_bound,
     split,
-    total_variation,
 )
 from tpkd.theory import (
     compensation_bounds,

@@ -1,15 +1,7 @@
 """One output: pure functions of logits, classes on the last axis (paper sections 3, 5.1 and 5.2)."""
 
-from tpkd.geometry.cone import (
-    in_conditional_plane,
-    in_polar_cone,
-    in_safe_cone,
-    project_safe_cone,
-    safe_threshold,
-)
+from tpkd.geometry.cone import in_conditional_plane, in_safe_cone, project_safe_cone
 from tpkd.geometry.constants import (
-    CE_STEP_LIMIT,
-    OUTPUT_STEP_LIMIT,
     PAPER_BETA,
     POTENTIAL_LABEL_WEIGHT,
     alignment_bound,
@@ -21,14 +13,11 @@ from tpkd.geometry.constants import (
     retention_bound,
 )
 from tpkd.geometry.directions import (
-    DIRECTION_NAMES,
     Directions,
     clipped_teacher,
-    conditional_difference,
     confidence_axis,
     directions,
     imitation_direction,
-    label_direction,
     named_direction,
     normalized_clipped_teacher,
 )
@@ -39,15 +28,11 @@ from tpkd.geometry.divergences import (
     kl_divergence,
     label_loss,
     max_log_ratio,
-    total_variation,
 )
 from tpkd.geometry.margins import in_safe_set, margin_gain, margins, weighted_label_loss
-from tpkd.geometry.split import Split, drop_target, insert_target, join, split, target_entry
+from tpkd.geometry.split import Split, drop_target, insert_target, join, split
 
 __all__ = [
-    "CE_STEP_LIMIT",
-    "DIRECTION_NAMES",
-    "OUTPUT_STEP_LIMIT",
     "PAPER_BETA",
     "POTENTIAL_LABEL_WEIGHT",
     "Directions",
@@ -56,7 +41,6 @@ __all__ = [
     "binary_kl_divergence",
     "clipped_teacher",
     "coefficient_constant",
-    "conditional_difference",
     "conditional_distortion_limit",
     "conditional_loss",
     "confidence_axis",
@@ -66,7 +50,6 @@ __all__ = [
     "imitation_direction",
     "imitation_loss",
     "in_conditional_plane",
-    "in_polar_cone",
     "in_safe_cone",
     "in_safe_set",
     "insert_target",
@@ -74,7 +57,6 @@ __all__ = [
     "joint_cosine_bound",
     "joint_distortion_limit",
     "kl_divergence",
-    "label_direction",
     "label_loss",
     "margin_gain",
     "margins",
@@ -83,9 +65,6 @@ __all__ = [
     "normalized_clipped_teacher",
     "project_safe_cone",
     "retention_bound",
-    "safe_threshold",
     "split",
-    "target_entry",
-    "total_variation",
     "weighted_label_loss",
 ]

@@ -23,23 +23,6 @@ def in_safe_cone(
     return (drop_target(x, labels) >= target_entry(x, labels).unsqueeze(-1) - tolerance).all(-1)
 
 
-def in_polar_cone(
-    direction: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"], *, tolerance: float | None = None
-) -> Bool[Tensor, "*batch"]:
-    """Whether the direction has no part that the safe cone could keep: x_j <= 0 off the label and coordinates sum to 0.
-
-    Paper: appendix A.5, the polar cone; its members project to zero. `tolerance` is relative to the largest entry;
-    left out, a few roundings of the dtype.
-
-    Example:
-        >>> in_polar_cone(torch.tensor([[1.0, -0.25, -0.75]]), torch.tensor([0]))
-        tensor([True])
-    """
-    x, labels = check_single("direction", direction, labels)
-    slack = _tolerance(tolerance, x) * x.abs().amax(-1)
-    return (drop_target(x, labels) <= slack.unsqueeze(-1)).all(-1) & (x.sum(-1).abs() <= x.shape[-1] * slack)
-
-
 def in_conditional_plane(
     direction: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"], *, tolerance: float | None = None
 ) -> Bool[Tensor, "*batch"]:
@@ -53,12 +36,8 @@ def in_conditional_plane(
         tensor([True])
     """
     x, labels = check_single("direction", direction, labels)
-    slack = _tolerance(tolerance, x) * x.abs().amax(-1)
+    slack = (64 * torch.finfo(x.dtype).eps if tolerance is None else tolerance) * x.abs().amax(-1)
     return (target_entry(x, labels).abs() <= slack) & (x.sum(-1).abs() <= x.shape[-1] * slack)
-
-
-def _tolerance(tolerance: float | None, x: Tensor) -> float:
-    return 64 * torch.finfo(x.dtype).eps if tolerance is None else tolerance
 
 
 def safe_threshold(target: Float[Tensor, "*batch"], others: Float[Tensor, "*batch others"]) -> Float[Tensor, "*batch"]:

@@ -11,9 +11,6 @@ POTENTIAL_LABEL_WEIGHT = 4.0
 OUTPUT_STEP_LIMIT = 4 / 5
 """Largest output step for which eq:descentcertificate is stated."""
 
-CE_STEP_LIMIT = 1 / 20
-"""Largest output step for which cross-entropy's uniform conditional limit is stated (appendix C.3)."""
-
 
 def retention_bound(num_classes: int) -> float:
     """The least share of first-order conditional descent that the safe direction keeps; above one half.

@@ -44,17 +44,6 @@ def binary_kl_divergence(
     return divergence + (-divergence).clamp(min=0).detach()
 
 
-def total_variation(log_a: Float[Tensor, "*batch M"], log_b: Float[Tensor, "*batch M"]) -> Float[Tensor, "*batch"]:
-    """Half the summed absolute difference of two log-distributions.
-
-    Example:
-        >>> import torch
-        >>> total_variation(torch.tensor([0.5, 0.5]).log(), torch.tensor([0.25, 0.75]).log())
-        tensor(0.2500)
-    """
-    return (log_a.exp() - log_b.exp()).abs().sum(-1) / 2
-
-
 def log_ratio(log_target: Float[Tensor, "*batch M"], log_input: Float[Tensor, "*batch M"]) -> Float[Tensor, "*batch M"]:
     """log(target_j / input_j); what both rule out counts as not there.
 

@@ -29,7 +29,8 @@ from tpkd.mechanism.bench import Bench, OnProgress, Snapshot, choose_epochs, end
 from tpkd.mechanism.checks import Checks, Statement, scaling
 from tpkd.mechanism.coefficient import study_beta
 from tpkd.mechanism.record import ExactHeadBatch, ExactHeadRecord, ExactHeadState, Scaling
-from tpkd.parameter_space import HeadFactorization, absorb_bias, as_found, factorize_features
+from tpkd.parameter_space import HeadFactorization, absorb_bias, factorize_features
+from tpkd.parameter_space.vjp import as_found
 from tpkd.theory import (
     descent_certificate,
     general_descent_certificate,

@@ -1,12 +1,10 @@
 """What needs features or a network: exact head updates, certificates, parameter steps (section 5.4, appendix D)."""
 
 from tpkd.parameter_space.certificates import (
-    BatchSignals,
     Certificate,
     PairCertificate,
     StackedAlignment,
     angle_bound,
-    batch_signals,
     certify,
     stacked_conditional_alignment,
 )
@@ -16,23 +14,14 @@ from tpkd.parameter_space.steps import (
     ParameterGradients,
     ShapeGain,
     StepBound,
-    conditional_step_bound,
     explicit_parameter_step,
     parameter_conclusions,
     parameter_gradients,
     parameter_shape_gain,
 )
-from tpkd.parameter_space.vjp import (
-    BatchJacobian,
-    as_found,
-    displaced,
-    network_logits,
-    trainable_parameters,
-)
+from tpkd.parameter_space.vjp import network_logits
 
 __all__ = [
-    "BatchJacobian",
-    "BatchSignals",
     "Certificate",
     "HeadFactorization",
     "PairCertificate",
@@ -43,11 +32,7 @@ __all__ = [
     "StepBound",
     "absorb_bias",
     "angle_bound",
-    "as_found",
-    "batch_signals",
     "certify",
-    "conditional_step_bound",
-    "displaced",
     "exact_head_update",
     "explicit_parameter_step",
     "factorize_features",
@@ -56,5 +41,4 @@ __all__ = [
     "parameter_gradients",
     "parameter_shape_gain",
     "stacked_conditional_alignment",
-    "trainable_parameters",
 ]

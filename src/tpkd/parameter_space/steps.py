@@ -203,26 +203,6 @@ class StepBound:
         return -self.gain * step_size + self.curvature * step_size**2
 
 
-def conditional_step_bound(gradients: ParameterGradients, lipschitz: float) -> StepBound:
-    """How much lower a finite TPKD step takes the conditional loss than the equal step of compensation alone.
-
-    Paper: appendix D.3, L_cond(theta - eta g_T) - L_cond(theta - eta g_C) <= -eta t_c + L eta^2 (|g_T|^2 + |g_C|^2) / 2
-    with t_c = <grad L_cond, dg>, if the gradient of L_cond is `lipschitz` on both step segments.
-
-    Example:
-        >>> g, increment = torch.tensor([1.0, 1.0]), torch.tensor([1.0, 0.0])
-        >>> bound = conditional_step_bound(ParameterGradients(g, increment, increment, g), lipschitz=2.0)
-        >>> round(bound.gain, 4), round(bound.curvature, 4)
-        (1.0, 3.0)
-    """
-    _check_lipschitz(lipschitz)
-    gain = (gradients.conditional @ gradients.increment).item()
-    if not gain > 0:
-        raise ValueError(f"gradients: expected <grad L_cond, increment> > 0, got {gain:g}: no step is certain to gain")
-    squares = gradients.tpkd.square().sum() + gradients.compensation.square().sum()
-    return StepBound(gain, lipschitz * squares.item() / 2)
-
-
 def explicit_parameter_step(
     certificate: PairCertificate,
     student_logits: Float[Tensor, "N K"],
@@ -246,7 +226,8 @@ def explicit_parameter_step(
         >>> round(explicit_parameter_step(pair, logits, logits, labels, lipschitz=1.0).step_limit, 5)
         0.04994
     """
-    _check_lipschitz(lipschitz)
+    if not 0 < lipschitz < math.inf:
+        raise ValueError(f"lipschitz: expected a positive finite constant, got {lipschitz}")
     step = directions(student_logits.detach().double(), teacher_logits.detach().double(), labels)
     num_classes = step.label.shape[-1]
     cosine = joint_cosine_bound(num_classes, beta=beta)
@@ -263,8 +244,3 @@ def explicit_parameter_step(
     energy = (h + u).mean().item()
     constant = coefficient_constant(POTENTIAL_LABEL_WEIGHT, beta, num_classes)
     return StepBound(mu * constant * energy, lipschitz * certificate.max_stretch * max(1.0, beta**2) * energy)
-
-
-def _check_lipschitz(lipschitz: float) -> None:
-    if not 0 < lipschitz < math.inf:
-        raise ValueError(f"lipschitz: expected a positive finite constant, got {lipschitz}")

@@ -6,7 +6,6 @@ classes still count it, and hold all the same: they are lower bounds, which fall
 
 from tpkd.theory.blocking import BlockingGap, blocking_gap, is_blocked, strict_blocking_log_odds
 from tpkd.theory.compensation import (
-    TransferPath,
     ce_only_imitation_loss,
     ce_only_optimum,
     log_separation_family,
@@ -15,7 +14,6 @@ from tpkd.theory.compensation import (
     min_log_odds,
     transfer_cost,
     transfer_endpoint,
-    transfer_path,
 )
 from tpkd.theory.diagnosis import Diagnosis, diagnose
 from tpkd.theory.dynamics import (
@@ -44,24 +42,19 @@ from tpkd.theory.frontier import (
 from tpkd.theory.iteration import (
     DescentCertificate,
     Residuals,
-    UniformStep,
     average_component_residual_bound,
     average_joint_residual_bound,
     descent_certificate,
-    general_average_residual_bound,
     general_descent_certificate,
-    label_step_uniformity,
     output_iteration,
     residual_sum_bound,
     squared_residuals,
-    uniform_divergence,
 )
 from tpkd.theory.local import (
     LocalOptimum,
     fixed_length_optimum,
     local_clipped_gradient,
     local_clipped_loss,
-    quadratic_model,
     quadratic_optimum,
 )
 from tpkd.theory.monitor import observe
@@ -97,8 +90,6 @@ __all__ = [
     "RemovedSignal",
     "Residuals",
     "Retention",
-    "TransferPath",
-    "UniformStep",
     "alignment_expansion",
     "average_component_residual_bound",
     "average_joint_residual_bound",
@@ -116,13 +107,11 @@ __all__ = [
     "frontier",
     "frontier_ends",
     "frontier_log_form",
-    "general_average_residual_bound",
     "general_descent_certificate",
     "is_blocked",
     "is_budget_feasible",
     "joint_alignment",
     "joint_potential",
-    "label_step_uniformity",
     "local_clipped_gradient",
     "local_clipped_loss",
     "log_separation_family",
@@ -134,7 +123,6 @@ __all__ = [
     "own_descent",
     "own_step_limit",
     "potential_gradient",
-    "quadratic_model",
     "quadratic_optimum",
     "relation_ball_slack",
     "removed_signal",
@@ -144,6 +132,4 @@ __all__ = [
     "strict_blocking_log_odds",
     "transfer_cost",
     "transfer_endpoint",
-    "transfer_path",
-    "uniform_divergence",
 ]

@@ -1,12 +1,10 @@
 """What exact conditional transfer costs in confidence, and the path that pays no more."""
 
-from dataclasses import dataclass
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tpkd.geometry.divergences import binary_kl_divergence, kl_divergence
+from tpkd.geometry.divergences import binary_kl_divergence
 from tpkd.geometry.inputs import check_single
 from tpkd.geometry.split import insert_target, join, split
 from tpkd.theory.pair import Pair, as_grid, split_pair
@@ -108,78 +106,12 @@ def log_transfer_path(
                 [[0.9459, 0.0225, 0.0315]]])
     """
     pair = split_pair(student_logits, teacher_logits, labels)
-    point = _PathPoint.at(pair, position)
-    log_odds = pair.student.log_odds + point.log_odds_gain
-    return join(log_odds, pair.student.log_conditional + point.log_growth, pair.labels.expand(log_odds.shape))
-
-
-@dataclass(frozen=True)
-class TransferPath:
-    """Margins and conditional loss along the transfer path, and how they change with the position."""
-
-    log_odds_gain: Float[Tensor, "*path"]
-    """logit a(s) - logit(rho)."""
-    margin_gain: Float[Tensor, "*path others"]
-    """M_j(p(s)) - M_j(p), never negative."""
-    margin_slope: Float[Tensor, "*path others"]
-    """dM_j / ds, never negative."""
-    conditional_loss: Float[Tensor, "*path"]
-    """KL(q || r(s))."""
-    conditional_slope: Float[Tensor, "*path"]
-    """dKL(q || r(s)) / ds, negative until the end unless r = q."""
-
-
-def transfer_path(
-    student_logits: Float[Tensor, "*batch K"],
-    teacher_logits: Float[Tensor, "*batch K"],
-    labels: Int[Tensor, "*batch"],
-    position: float | Float[Tensor, "*grid"],
-) -> TransferPath:
-    """What the transfer path does to every margin and to the conditional loss, in closed form.
-
-    Paper: appendix A.4, with l_j = q_j / r_j: dM_j/ds = (R - l_j) / ((1 - s + s R)(1 - s + s l_j)) and
-    dKL/ds = -(1 - s) sum_j (q_j - r_j)^2 / r_j(s).
-
-    Shapes: as `log_transfer_path`; margins are `(*path, K-1)`, losses `(*path)`.
-
-    Example:
-        >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
-        >>> transfer_path(student, teacher, torch.tensor([0]), 1.0).margin_gain
-        tensor([[1.1838, 0.0000]])
-    """
-    pair = split_pair(student_logits, teacher_logits, labels)
-    point = _PathPoint.at(pair, position)
-    gain = point.log_odds_gain.unsqueeze(-1)
-    cost = pair_transfer_cost(pair).unsqueeze(-1)
-    shortfall = (pair.log_ratio - cost).clamp(max=0)
-    log_q, log_r = pair.teacher.log_conditional, pair.student.log_conditional
-    # (q_j - r_j)^2 / r_j = r_j (l_j - 1)^2, which is zero where there is no l_j because r_j and q_j are.
-    log_change = pair.log_ratio.clamp(min=0) + (-(-pair.log_ratio.abs()).expm1()).log()
-    log_curvature = log_r + 2 * log_change - point.log_growth
-    return TransferPath(
-        log_odds_gain=point.log_odds_gain,
-        margin_gain=gain - point.log_growth,
-        margin_slope=((-shortfall.expm1()).log() + cost - gain - point.log_growth).exp(),
-        conditional_loss=kl_divergence(log_q, log_r + point.log_growth),
-        conditional_slope=-(point.log_left + log_curvature).exp().sum(-1),
-    )
-
-
-@dataclass(frozen=True)
-class _PathPoint:
-    log_left: Tensor
-    """log(1 - s), with an axis for the classes."""
-    log_odds_gain: Tensor
-    """log(1 - s + s R)."""
-    log_growth: Tensor
-    """log(r_j(s) / r_j) = log(1 - s + s l_j)."""
-
-    @classmethod
-    def at(cls, pair: Pair, position: float | Tensor) -> "_PathPoint":
-        s = as_grid("position", position, pair.student.log_odds, low=0.0, high=1.0)
-        stay, go = (-s).log1p(), s.log()
-        gain = torch.logaddexp(stay.squeeze(-1), go.squeeze(-1) + pair_transfer_cost(pair))
-        return cls(stay, gain, torch.logaddexp(stay, go + pair.log_ratio))
+    s = as_grid("position", position, pair.student.log_odds, low=0.0, high=1.0)
+    stay, go = (-s).log1p(), s.log()
+    log_odds_gain = torch.logaddexp(stay.squeeze(-1), go.squeeze(-1) + pair_transfer_cost(pair))
+    log_growth = torch.logaddexp(stay, go + pair.log_ratio)  # log(r_j(s) / r_j)
+    log_odds = pair.student.log_odds + log_odds_gain
+    return join(log_odds, pair.student.log_conditional + log_growth, pair.labels.expand(log_odds.shape))
 
 
 def log_separation_family(

@@ -81,28 +81,6 @@ class LocalOptimum:
     unconstrained_progress: Float[Tensor, "*batch"]
 
 
-def quadratic_model(
-    displacement: Float[Tensor, "*batch K"],
-    student_logits: Float[Tensor, "*batch K"],
-    teacher_logits: Float[Tensor, "*batch K"],
-    labels: Int[Tensor, "*batch"],
-    smoothness: float = 0.5,
-) -> Float[Tensor, "*batch"]:
-    """The decrease of the conditional loss that smoothness guarantees for a displacement.
-
-    Paper: appendix B.8, Q_u(x) = u'x - (L / 2) ||x||^2 <= L_cond(z) - L_cond(z - x) for every L from 1/2 on.
-
-    Example:
-        >>> z, teacher = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.5]])
-        >>> quadratic_model(torch.zeros(1, 3), z, teacher, torch.tensor([0]))
-        tensor([0.])
-    """
-    check_positive("smoothness", smoothness)
-    check_same_shape(student_logits, displacement, "displacement")
-    u = directions(student_logits, teacher_logits, labels).conditional
-    return (u * displacement).sum(-1) - smoothness / 2 * displacement.square().sum(-1)
-
-
 def quadratic_optimum(
     student_logits: Float[Tensor, "*batch K"],
     teacher_logits: Float[Tensor, "*batch K"],
