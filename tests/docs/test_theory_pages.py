@@ -5,7 +5,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from index import claims, read_labels
+from tools.paper_index import claims, read_labels
 
 from tpkd.objectives import describe
 from tpkd.report.methods import PAPER_ACCURACY, PAPER_STATES
