@@ -132,6 +132,7 @@ def run_command(command: str) -> str:
 def check_command(command: str) -> None:
     """See that a command could run: its verbs, options, targets, extras, files and configurations exist."""
     words = shlex.split(command, comments=True)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     match words:
         case ["tpkd", *arguments] | ["accelerate", "launch", "-m", "tpkd", *arguments]:
             _check_tpkd(arguments)
@@ -141,10 +142,12 @@ def check_command(command: str) -> None:
             if missing:
                 raise AssertionError(f"no make target {missing}")
         case ["pip", "install", *names]:
-            extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+            extras = project["optional-dependencies"]
             named = {extra for name in names for part in re.findall(r"\[(.*)\]", name) for extra in part.split(",")}
             if not named <= set(extras):
                 raise AssertionError(f"no extra {named - set(extras)}")
+        case ["git", "clone", address] if address == project["urls"]["Source"]:
+            pass
         case ["python", script] if (ROOT / script).is_file():
             pass
         case ["export", setting] if "=" in setting:
