@@ -155,6 +155,7 @@ def test_the_refused_name_is_told(tmp_path):
         b"\x85.",
         b"u.",
         b"h\x05.",
+        b"\x96" + (2**60).to_bytes(8, "little") + b"abc.",
     ],
 )
 def test_malformed_pickles_are_refused_in_one_line(tmp_path, content):
@@ -163,6 +164,14 @@ def test_malformed_pickles_are_refused_in_one_line(tmp_path, content):
         read_pickled_arrays(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("start", "end"), [(b"}", b"s"), (b"}(", b"u"), (b"(", b"d")])
+def test_a_key_nested_without_end_is_refused_before_it_is_hashed(tmp_path, start, end):
+    """Its hash recurses in C without a limit, and would end the process."""
+    path = write(tmp_path, start + b")" + b"\x85" * 1_000_000 + b"K\x01" + end + b".")
+    with pytest.raises(InputError, match="expected text as a key, found tuple"):
+        read_pickled_arrays(path)
 
 
 def test_a_missing_file_is_named(tmp_path):
