@@ -14,7 +14,8 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 PACKAGES = (
     *("tpkd.objectives", "tpkd.theory", "tpkd.geometry", "tpkd.parameter_space"),
     *("tpkd.integrations.transformers", "tpkd.integrations.timm", "tpkd.integrations.lightning"),
-    *("tpkd.training", "tpkd.teacher.cache", "tpkd.data", "tpkd.models", "tpkd.config"),
+    *("tpkd.training", "tpkd.teacher.cache", "tpkd.data", "tpkd.models.registry", "tpkd.models.weights"),
+    *("tpkd.config.schema", "tpkd.config.loading"),
     *("tpkd.errors", "tpkd.record", "tpkd.diagnosis.record", "tpkd.compare.record", "tpkd.mechanism.record"),
 )
 

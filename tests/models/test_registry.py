@@ -67,7 +67,7 @@ def run(code):
 def test_importing_models_loads_none_of_the_heavy_libraries():
     code = """
 import sys
-from tpkd.models import build_model, encoder_for
+from tpkd.models.registry import build_model, encoder_for
 build_model("builtin:resnet8", num_classes=10)
 encoder_for("builtin:bert")
 print(sorted({"transformers", "timm", "sklearn", "scipy", "safetensors"} & set(sys.modules)))

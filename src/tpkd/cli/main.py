@@ -71,9 +71,9 @@ them: where it is the user's, its reader has said so; anywhere else it is a bug.
 def main() -> None:
     """Run the command line. Exit 0: done; 1: a check failed; 2: the input is wrong.
 
-    The boundary is drawn where things are read: `tpkd.files.reading` and `tpkd.config.keyed` put a name to what a file
-    or a key caused, and raise it as an InputError. Nothing is guessed here from the type of an exception, because a
-    ValueError from anywhere else is a bug, and keeps its trace.
+    The boundary is drawn where things are read: `reading` (tpkd.files) and `keyed` (tpkd.config) put a name to what a
+    file or a key caused, and raise it as an InputError. Nothing is guessed here from the type of an exception, because
+    a ValueError from anywhere else is a bug, and keeps its trace.
     """
     try:
         _check_arguments(sys.argv[1:])

@@ -13,7 +13,7 @@ SECTION = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attri
 
 DATA_PLACEHOLDER = "$TPKD_DATA"
 """Stands in a path for the folder that the variable of that name gives: the only one that is ever filled in."""
-_PATH_KINDS = ("folder", "jsonl", "csv", "hf")
+_NAME_KINDS = ("builtin", "timm")
 
 SEEDS = 2**32
 """As many seeds as NumPy's generator knows: the fewest of all that a run seeds."""
@@ -74,7 +74,7 @@ def _check_output(output: str) -> str:
 
 def _check_source(name: str) -> str:
     kind, _, path = name.partition(":")
-    if kind in _PATH_KINDS and path:
+    if path and kind not in _NAME_KINDS:
         check_path(path)
     return name
 

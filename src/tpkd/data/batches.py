@@ -28,7 +28,8 @@ class Preparation:
     """From raw samples to what a network takes: images are rendered, texts tokenised, vectors passed on.
 
     Example:
-        >>> from tpkd.data import DIGITS_VIEWS, load_dataset
+        >>> from tpkd.data import load_dataset
+        >>> from tpkd.data.views import DIGITS_VIEWS
         >>> digits = load_dataset("digits", "train")
         >>> Preparation(DIGITS_VIEWS).inputs(digits, [0, 1, 2], view_ids=[0, 3, 7]).shape
         torch.Size([3, 1, 8, 8])
@@ -82,7 +83,8 @@ class TrainingBatches(TorchDataset[SampleBatch | InputError]):
     Of each batch a process takes its own contiguous share, so that any number of processes sees the same batches.
 
     Example:
-        >>> from tpkd.data import DIGITS_VIEWS, load_dataset
+        >>> from tpkd.data import load_dataset
+        >>> from tpkd.data.views import DIGITS_VIEWS
         >>> digits = load_dataset("digits", "train")
         >>> batches = TrainingBatches(digits, Preparation(DIGITS_VIEWS), seed=42, batch_size=64, num_samples=3 * 1078)
         >>> len(batches), len(batches[16]), batches[16].epochs.unique().tolist(), len(batches[50])
@@ -132,7 +134,8 @@ class PlainBatches(TorchDataset[SampleBatch | InputError]):
     """All samples once, in their own order, as evaluation sees them.
 
     Example:
-        >>> from tpkd.data import DIGITS_VIEWS, load_dataset
+        >>> from tpkd.data import load_dataset
+        >>> from tpkd.data.views import DIGITS_VIEWS
         >>> batches = PlainBatches(load_dataset("digits", "test"), Preparation(DIGITS_VIEWS), batch_size=256)
         >>> [len(batch) for batch in load_batches(batches)]
         [256, 256, 207]
@@ -190,7 +193,8 @@ def load_batches(
         InputError: a sample cannot be read; names its file.
 
     Example:
-        >>> from tpkd.data import DIGITS_VIEWS, load_dataset
+        >>> from tpkd.data import load_dataset
+        >>> from tpkd.data.views import DIGITS_VIEWS
         >>> digits = load_dataset("digits", "train")
         >>> batches = TrainingBatches(digits, Preparation(DIGITS_VIEWS), seed=42, batch_size=64, num_samples=1078)
         >>> [batch.sample_ids[0].item() for batch in load_batches(batches, start=1, stop=3)]

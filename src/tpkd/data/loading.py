@@ -1,22 +1,36 @@
 """Data sets by name or path."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 from tpkd.data.cifar100 import load_cifar100
 from tpkd.data.clinc150 import load_clinc150
+from tpkd.data.csv import csv_rows
 from tpkd.data.dataset import Dataset
 from tpkd.data.digits import load_digits
 from tpkd.data.folder import load_folder
-from tpkd.data.tables import load_table
+from tpkd.data.jsonl import jsonl_rows
+from tpkd.data.tables import RowReader, load_table
 from tpkd.errors import InputError, did_you_mean
 
 SPLITS = ("train", "test")
-DATASET_NAMES = ("digits", "clinc150", "cifar100", "folder:PATH", "jsonl:PATH", "csv:PATH")
 DATA_VARIABLE = "TPKD_DATA"
 
-_PUBLISHED = {"clinc150": load_clinc150, "cifar100": load_cifar100}
-_SCHEMES = ("folder", "jsonl", "csv")
+Loader: TypeAlias = Callable[[str, Path], Dataset]
+
+PUBLISHED: dict[str, Loader] = {"clinc150": load_clinc150, "cifar100": load_cifar100}
+"""Data sets by name: from a split and the folder of published data."""
+LOADERS: dict[str, Loader] = {
+    "folder": load_folder,
+}
+"""Kinds of anything, named KIND:PATH: from a split and the path."""
+TABLES: dict[str, RowReader] = {
+    "jsonl": jsonl_rows,
+    "csv": csv_rows,
+}
+"""Kinds of tables of texts and labels, named KIND:PATH: from a file to its rows."""
 
 
 def load_dataset(name: str, split: str, *, root: str | Path | None = None, allow_singletons: bool = False) -> Dataset:
@@ -44,15 +58,15 @@ def load_dataset(name: str, split: str, *, root: str | Path | None = None, allow
     if split not in SPLITS:
         raise InputError(f"split: expected {' or '.join(SPLITS)}, found {split!r}")
     check_dataset(name)
-    scheme, _, path = name.partition(":")
+    kind, _, path = name.partition(":")
     if name == "digits":
         return load_digits(split)
-    if name in _PUBLISHED:
-        return _PUBLISHED[name](split, _published_root(name, root))
+    if name in PUBLISHED:
+        return PUBLISHED[name](split, _published_root(name, root))
     place = Path(root or ".") / path
-    if scheme == "folder":
-        return load_folder(split, place)
-    return load_table(split, place, scheme, allow_singletons=allow_singletons)
+    if kind in TABLES:
+        return load_table(split, place, kind, TABLES[kind], allow_singletons=allow_singletons)
+    return LOADERS[kind](split, place)
 
 
 def check_dataset(name: str) -> None:
@@ -61,10 +75,11 @@ def check_dataset(name: str) -> None:
     Example:
         >>> check_dataset("folder:photos")
     """
-    scheme, _, path = name.partition(":")
-    if name != "digits" and name not in _PUBLISHED and not (scheme in _SCHEMES and path):
-        hint = did_you_mean(name, DATASET_NAMES)
-        raise InputError(f"data set: expected one of {', '.join(DATASET_NAMES)}, found {name!r}{hint}")
+    names = ("digits", *PUBLISHED, *(f"{kind}:PATH" for kind in (*LOADERS, *TABLES)))
+    kind, _, path = name.partition(":")
+    if (f"{kind}:PATH" if path else name) not in names:
+        hint = did_you_mean(name, names)
+        raise InputError(f"data set: expected one of {', '.join(names)}, found {name!r}{hint}")
 
 
 def _published_root(name: str, root: str | Path | None) -> Path:

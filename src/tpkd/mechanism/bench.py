@@ -169,7 +169,7 @@ def choose_epochs(config: RunConfig, key: str, chosen: Sequence[int], default: S
     """The epochs a study looks at, each of which must have been kept.
 
     Example:
-        >>> from tpkd.config import resolve_config
+        >>> from tpkd.config.loading import resolve_config
         >>> run = {"output": "runs/a", "data": {"name": "digits"}, "student": {"model": "builtin:mlp"}, "epochs": 60}
         >>> run |= {"objective": "ce", "optimizer": {"name": "sgd", "learning_rate": 0.1}, "snapshots": [20, 40, 60]}
         >>> choose_epochs(resolve_config(run), "exact_head.states", (), (20, 60))

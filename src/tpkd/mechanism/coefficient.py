@@ -26,7 +26,7 @@ def study_beta(config: RunConfig, objectives: Iterable[str]) -> float:
         ConfigError: two coefficients, or one that is not positive: with 0 TPKD is cross-entropy.
 
     Example:
-        >>> from tpkd.config import resolve_config
+        >>> from tpkd.config.loading import resolve_config
         >>> run = {"output": "runs/a", "data": {"name": "digits"}, "student": {"model": "builtin:mlp"}, "epochs": 60}
         >>> run |= {"objective": "ce", "optimizer": {"name": "sgd", "learning_rate": 0.1}}
         >>> study_beta(resolve_config(run), ("ce", "tpkd"))

@@ -126,7 +126,7 @@ def extract_features(model: Classifier, batches: Iterable[Inputs]) -> Float[Tens
         The features of all rows on the CPU, in order.
 
     Example:
-        >>> from tpkd.models import build_model
+        >>> from tpkd.models.registry import build_model
         >>> model = build_model("builtin:mlp", num_classes=3, options={"input_size": 4, "hidden": [8]})
         >>> extract_features(model, [torch.zeros(2, 4), torch.zeros(1, 4)]).shape
         torch.Size([3, 8])

@@ -58,7 +58,7 @@ def build_cache(
         recipe: what decides the values; a cache built from anything else is refused, not overwritten.
         shard_rows: rows a file for a new cache; an existing one keeps its own.
         block_rows: rows a forward.
-        model_source: what the model was built from, as `tpkd.models.model_source` sums it up; kept in the manifest, so
+        model_source: what the model was built from, as `model_source` sums it up; kept in the manifest, so
             that a reader can tell that the cache is of his model without building it.
         on_progress: called before the first forward (bytes known) and after each one (time known as well).
 
