@@ -9,11 +9,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def difference_to_kd(directory):
-    """TPKD minus KD, as "+2.41 [+1.40, +3.41]", and the number of seeds."""
+    """TPKD minus KD, as "+2.41 [+1.40, +3.41]" with hard spaces, and the number of seeds."""
     with (ROOT / "results" / directory / "tables" / "claims.csv").open(newline="") as file:
         (row,) = (row for row in csv.DictReader(file) if row["here"].startswith("TPKD − KD: "))
     number = row["here"].removeprefix("TPKD − KD: ")
-    return f"{number} [{row['interval'].replace(' to ', ', ')}]", row["n"]
+    interval = row["interval"].replace(" to ", ", ")
+    return f"{number} [{interval}]".replace(" ", "\u00a0"), row["n"]  # not to be broken in a narrow column
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/choosing.md"])
