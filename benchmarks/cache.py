@@ -11,6 +11,7 @@ from benchmarks.timing import paired_ratio
 
 from tpkd.data.views import ViewRecipe
 from tpkd.models.registry import build_model
+from tpkd.models.spec import ModelSpec
 from tpkd.teacher.cache.build import build_cache
 from tpkd.teacher.cache.read import TeacherCache, open_cache
 from tpkd.teacher.cache.recipe import CacheRecipe
@@ -52,7 +53,7 @@ def read_milliseconds(cache: TeacherCache, *, batch: int = 64, batches: int = 50
 
 def build_ratio(*, samples: int = 64, num_classes: int = 100, block: int = 64, pairs: int = 10) -> float:
     """Time of a build from raw images in eight views over that of a ResNet-56 on the same batches, rendered before."""
-    teacher = build_model("builtin:resnet56", num_classes=num_classes).eval()
+    teacher = build_model(ModelSpec("builtin:resnet56", num_classes=num_classes)).eval()
     images = np.random.default_rng(0).integers(0, 256, (samples, 32, 32, 3), dtype=np.uint8)
     views = ViewRecipe(num_views=8, pad=4, flip=True)
     rows = CacheRows.of_views(np.arange(samples), 8, lambda ids, view_ids: views.render(images[ids], ids, view_ids))

@@ -8,6 +8,7 @@ from benchmarks.timing import interleaved_seconds, paired_ratio
 from torch import Tensor, nn
 
 from tpkd.models.registry import build_model
+from tpkd.models.spec import ModelSpec
 
 
 class BertMini(nn.Module):
@@ -29,7 +30,7 @@ def students() -> dict[str, tuple[nn.Module, Tensor, int]]:
     return {
         "BERT-Mini, 64 × 32 tokens, K = 150": (BertMini(150), torch.randint(30522, (64, 32)), 150),
         "ResNet-20, 64 × 32 × 32 pixels, K = 100": (
-            build_model("builtin:resnet20", num_classes=100),
+            build_model(ModelSpec("builtin:resnet20", num_classes=100)),
             torch.randn(64, 3, 32, 32),
             100,
         ),

@@ -12,6 +12,7 @@ from tpkd.config.loading import config_yaml, resolve_config
 from tpkd.config.schema import RunConfig
 from tpkd.data.loading import load_dataset
 from tpkd.models.registry import build_model
+from tpkd.models.spec import ModelSpec
 from tpkd.models.weights import load_weights
 from tpkd.teacher.cache.read import open_cache
 from tpkd.teacher.caching import build
@@ -48,7 +49,7 @@ class TrainedRun:
 
     def student(self, epoch: int):
         student = self.config.student
-        model = build_model(student.model, num_classes=10, options=student.options)
+        model = build_model(ModelSpec(student.model, num_classes=10, options=student.options))
         load_weights(model, self.directory / "snapshots" / f"epoch-{epoch:03d}.safetensors")
         return model.eval()
 

@@ -16,6 +16,7 @@ from tpkd.mechanism.bench import open_bench
 from tpkd.mechanism.blocking import _blocked_set, _pool, study_blocking
 from tpkd.mechanism.record import BlockingRecord
 from tpkd.models.registry import build_model
+from tpkd.models.spec import ModelSpec
 from tpkd.models.weights import load_weights
 from tpkd.teacher.caching import build
 from tpkd.theory import diagnose
@@ -41,7 +42,7 @@ def plain_numbers(students, teachers, labels):
 def teacher_logits(ce_run, split, ids, views, images):
     if split == "train":
         return ce_run.cached(ids, views)
-    teacher = build_model(TEACHER["model"], num_classes=10, options=TEACHER["options"])
+    teacher = build_model(ModelSpec(TEACHER["model"], num_classes=10, options=TEACHER["options"]))
     load_weights(teacher, ce_run.root / "teacher" / "student.safetensors")
     with torch.no_grad():
         return teacher.eval()(images).half().double().numpy()  # as the cache of the training samples rounds

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tpkd.models.registry import build_model
+from tpkd.models.spec import ModelSpec
 
 TINY_BERT = {"layers": 2, "hidden_size": 16, "heads": 2, "vocab_size": 50, "max_positions": 32}
 
@@ -20,7 +21,7 @@ KINDS = {
 
 def build(kind, num_classes=5, **settings):
     name, options = KINDS[kind]
-    return build_model(name, num_classes=num_classes, options=options, **settings)
+    return build_model(ModelSpec(name, num_classes=num_classes, options=options, **settings))
 
 
 def inputs_for(kind, rows=3, seed=0):

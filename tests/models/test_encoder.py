@@ -10,6 +10,7 @@ from models.networks import TINY_BERT, build, inputs_for, real_data, tokens
 from tpkd.errors import InputError
 from tpkd.models.encoder import masked_mean
 from tpkd.models.registry import build_model, encoder_for
+from tpkd.models.spec import ModelSpec
 from tpkd.models.weights import weights_fingerprint
 
 BERT_LARGE = {"layers": 24, "hidden_size": 1024, "heads": 16}
@@ -73,14 +74,14 @@ def test_what_stands_under_the_padding_does_not_matter():
 @pytest.mark.parametrize(("options", "parameters"), [({}, 11_170_560), (BERT_LARGE, 335_141_888)])
 def test_encoders_have_the_papers_sizes_with_pooler(options, parameters):
     with torch.device("meta"):
-        model = build_model("builtin:bert", num_classes=150, options=options)
+        model = build_model(ModelSpec("builtin:bert", num_classes=150, options=options))
     assert sum(parameter.numel() for parameter in model.network.parameters()) == parameters
 
 
 @pytest.mark.parametrize("options", [{}, BERT_LARGE], ids=["mini", "large"])
 def test_the_papers_text_models_take_a_step_at_length_128(options):
     """Appendix E.1: BERT-Mini student and BERT-large teacher, inputs of fixed length 128."""
-    model = build_model("builtin:bert", num_classes=150, options=options)
+    model = build_model(ModelSpec("builtin:bert", num_classes=150, options=options))
     inputs = encoder_for("builtin:bert", options=options)(["how much money is in my account"])
     assert inputs["input_ids"].shape == (1, 128)
     before = model.head.bias.clone()
@@ -107,7 +108,7 @@ def folder(tmp_path):
 
 
 def test_a_fine_tuned_folder_brings_its_own_head_in_float32(folder):
-    model = build_model(f"hf:{folder / 'classifier'}", num_classes=5).eval()
+    model = build_model(ModelSpec(f"hf:{folder / 'classifier'}", num_classes=5)).eval()
     reference = BertForSequenceClassification.from_pretrained(folder / "classifier", dtype=torch.float32).eval()
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     inputs = inputs_for("bert")
@@ -116,8 +117,8 @@ def test_a_fine_tuned_folder_brings_its_own_head_in_float32(folder):
 
 
 def test_an_encoder_folder_gets_the_shared_random_head(folder):
-    model = build_model(f"hf:{folder / 'encoder'}", num_classes=7, seed=3).eval()
-    forced = build_model(f"hf:{folder / 'classifier'}", num_classes=7, head="random", seed=3).eval()
+    model = build_model(ModelSpec(f"hf:{folder / 'encoder'}", num_classes=7, seed=3)).eval()
+    forced = build_model(ModelSpec(f"hf:{folder / 'classifier'}", num_classes=7, head="random", seed=3)).eval()
     assert weights_fingerprint(model) == weights_fingerprint(forced)
     assert model.head.weight.abs().max() <= 0.04
     reference = BertModel.from_pretrained(folder / "encoder", dtype=torch.float32).eval()
@@ -126,7 +127,7 @@ def test_an_encoder_folder_gets_the_shared_random_head(folder):
 
 
 def test_other_architectures_work_through_the_mean(folder):
-    model = build_model(f"hf:{folder / 'distilbert'}", num_classes=3, options={"pooling": "mean"})
+    model = build_model(ModelSpec(f"hf:{folder / 'distilbert'}", num_classes=3, options={"pooling": "mean"}))
     output = model.outputs(inputs_for("bert"), layers=(0, 2))
     assert output.logits.shape == (3, 3)
     output.logits.sum().backward()
@@ -135,7 +136,7 @@ def test_other_architectures_work_through_the_mean(folder):
 
 def test_dropout_of_a_folder_can_be_set_everywhere(folder):
     options = {"dropout": 0.0}
-    model = build_model(f"hf:{folder / 'classifier'}", num_classes=5, options=options).train()
+    model = build_model(ModelSpec(f"hf:{folder / 'classifier'}", num_classes=5, options=options)).train()
     inputs = inputs_for("bert")
     assert torch.equal(model(inputs), model.eval()(inputs))
 
@@ -151,7 +152,7 @@ def test_dropout_of_a_folder_can_be_set_everywhere(folder):
 )
 def test_folders_that_do_not_fit_are_refused_in_one_line(folder, name, settings, message):
     with pytest.raises(InputError, match=message) as error:
-        build_model(f"hf:{folder / name}", **{"num_classes": 5, **settings})
+        build_model(ModelSpec(f"hf:{folder / name}", **{"num_classes": 5, **settings}))
     assert str(error.value).startswith(f"hf:{folder / name}: ")
     assert "\n" not in str(error.value)
 
@@ -163,11 +164,11 @@ def test_a_folder_without_some_weights_is_refused(folder):
     weights = load_file(file)
     save_file({name: value for name, value in weights.items() if "pooler" not in name}, file, {"format": "pt"})
     with pytest.raises(InputError, match="has no weights of a pooler; say pooling: mean"):
-        build_model(f"hf:{folder / 'encoder'}", num_classes=5)
-    build_model(f"hf:{folder / 'encoder'}", num_classes=5, options={"pooling": "mean"})
+        build_model(ModelSpec(f"hf:{folder / 'encoder'}", num_classes=5))
+    build_model(ModelSpec(f"hf:{folder / 'encoder'}", num_classes=5, options={"pooling": "mean"}))
     save_file({name: value for name, value in weights.items() if "layer.1.output" not in name}, file, {"format": "pt"})
     with pytest.raises(InputError, match=r"has no weights for encoder\.layer\.1\.output\.LayerNorm\.bias"):
-        build_model(f"hf:{folder / 'encoder'}", num_classes=5)
+        build_model(ModelSpec(f"hf:{folder / 'encoder'}", num_classes=5))
 
 
 @pytest.mark.parametrize(
@@ -203,7 +204,7 @@ def test_an_odd_configuration_of_a_folder_is_one_line(folder, changes):
     good = json.loads(file.read_text())
     file.write_text(changes if isinstance(changes, str) else json.dumps({**good, **changes}))
     with pytest.raises(InputError) as error:
-        build_model(f"hf:{folder / 'classifier'}", num_classes=5)
+        build_model(ModelSpec(f"hf:{folder / 'classifier'}", num_classes=5))
     assert str(error.value).startswith(f"hf:{folder / 'classifier'}: ")
     assert "\n" not in str(error.value)
     assert "above report" not in str(error.value)
@@ -213,24 +214,26 @@ def test_a_folder_holds_regular_files_alone(folder):
     file = folder / "classifier" / "config.json"
     file.rename(folder / "moved.json")
     file.symlink_to(folder / "moved.json")  # as the hub's own cache has them
-    build_model(f"hf:{folder / 'classifier'}", num_classes=5)
+    build_model(ModelSpec(f"hf:{folder / 'classifier'}", num_classes=5))
     file.unlink()
     os.mkfifo(file)
     with pytest.raises(InputError, match=r"config\.json: expected a regular file, found a FIFO$"):
-        build_model(f"hf:{folder / 'classifier'}", num_classes=5)
+        build_model(ModelSpec(f"hf:{folder / 'classifier'}", num_classes=5))
 
 
 def test_a_configuration_that_asks_for_tuples_still_gives_features(folder):
     file = folder / "classifier" / "config.json"
-    expected = build_model(f"hf:{folder / 'classifier'}", num_classes=5).eval()(inputs_for("bert"))
+    expected = build_model(ModelSpec(f"hf:{folder / 'classifier'}", num_classes=5)).eval()(inputs_for("bert"))
     file.write_text(json.dumps({**json.loads(file.read_text()), "return_dict": False}))
-    assert torch.equal(build_model(f"hf:{folder / 'classifier'}", num_classes=5).eval()(inputs_for("bert")), expected)
+    assert torch.equal(
+        build_model(ModelSpec(f"hf:{folder / 'classifier'}", num_classes=5)).eval()(inputs_for("bert")), expected
+    )
 
 
 def test_a_hub_id_is_not_fetched_offline(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(InputError, match="hf:nobody/no-such-model: cannot be loaded: "):
-        build_model("hf:nobody/no-such-model", num_classes=5)
+        build_model(ModelSpec("hf:nobody/no-such-model", num_classes=5))
 
 
 class Trap:
@@ -250,14 +253,14 @@ def test_neither_code_nor_pickles_of_a_folder_are_run(folder):
     for kind in ("bert", "evil"):
         file.write_text(json.dumps({**config, "model_type": kind}))
         try:
-            build_model(f"hf:{folder / 'encoder'}", num_classes=5)
+            build_model(ModelSpec(f"hf:{folder / 'encoder'}", num_classes=5))
         except InputError:
             assert kind == "evil"  # a known architecture is built from the library's own code
     weights = folder / "classifier" / "model.safetensors"
     weights.unlink()
     (folder / "classifier" / "pytorch_model.bin").write_bytes(pickle.dumps(Trap(trap)))
     with pytest.raises(InputError, match="cannot be loaded: "):
-        build_model(f"hf:{folder / 'classifier'}", num_classes=5)
+        build_model(ModelSpec(f"hf:{folder / 'classifier'}", num_classes=5))
     assert not trap.exists()
 
 
@@ -265,7 +268,7 @@ def test_loading_is_silent_and_leaves_the_library_as_it_was(folder, capfd):
     from transformers.utils import logging
 
     state = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    build_model(f"hf:{folder / 'encoder'}", num_classes=5, options={"pooling": "mean"})
+    build_model(ModelSpec(f"hf:{folder / 'encoder'}", num_classes=5, options={"pooling": "mean"}))
     assert capfd.readouterr() == ("", "")
     assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == state
 
@@ -274,8 +277,8 @@ def test_published_sentence_encoder_through_its_masked_mean():
     """Float16 weights without a pooler; similar sentences lie nearer than different ones."""
     name = f"hf:{real_data() / 'weights/paraphrase-minilm-l3'}"
     with pytest.raises(InputError, match="has no weights of a pooler; say pooling: mean"):
-        build_model(name, num_classes=150)
-    model = build_model(name, num_classes=150, options={"pooling": "mean"}).eval()
+        build_model(ModelSpec(name, num_classes=150))
+    model = build_model(ModelSpec(name, num_classes=150, options={"pooling": "mean"})).eval()
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     texts = ["how do i transfer money", "i want to send cash to someone", "will it rain tomorrow"]
     features = model.outputs(encoder_for(name, padding="longest")(texts)).features
@@ -286,7 +289,9 @@ def test_published_sentence_encoder_through_its_masked_mean():
 
 
 def test_tiny_bert_options_cover_every_size():
-    model = build_model("builtin:bert", num_classes=3, options={**TINY_BERT, "intermediate_size": 24, "dropout": 0.0})
+    model = build_model(
+        ModelSpec("builtin:bert", num_classes=3, options={**TINY_BERT, "intermediate_size": 24, "dropout": 0.0})
+    )
     config = model.network.config
     assert (config.num_hidden_layers, config.hidden_size, config.num_attention_heads) == (2, 16, 2)
     assert (config.intermediate_size, config.vocab_size, config.max_position_embeddings) == (24, 50, 32)
@@ -303,5 +308,5 @@ def test_tiny_bert_options_cover_every_size():
 def test_a_sequence_classifier_brings_the_names_of_its_classes(tmp_path, id2label, names):
     config = BertConfig(**SMALL, num_labels=3, id2label=id2label, label2id={name: n for n, name in id2label.items()})
     BertForSequenceClassification(config).save_pretrained(tmp_path)
-    assert build_model(f"hf:{tmp_path}", num_classes=3).class_names == names
-    assert build_model(f"hf:{tmp_path}", num_classes=3, head="random").class_names is None
+    assert build_model(ModelSpec(f"hf:{tmp_path}", num_classes=3)).class_names == names
+    assert build_model(ModelSpec(f"hf:{tmp_path}", num_classes=3, head="random")).class_names is None

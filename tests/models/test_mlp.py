@@ -3,6 +3,7 @@ import torch
 
 from models.networks import build, inputs_for
 from tpkd.models.registry import build_model
+from tpkd.models.spec import ModelSpec
 
 
 def test_forward_is_matrix_products_with_relu_between():
@@ -18,13 +19,15 @@ def test_forward_is_matrix_products_with_relu_between():
 
 
 def test_images_are_flattened():
-    model = build_model("builtin:mlp", num_classes=3, options={"input_size": 3 * 4 * 4})
+    model = build_model(ModelSpec("builtin:mlp", num_classes=3, options={"input_size": 3 * 4 * 4}))
     images = torch.randn(2, 3, 4, 4)
     assert torch.equal(model(images), model(images.reshape(2, 48)))
 
 
 def test_dropout_acts_in_training_only():
-    model = build_model("builtin:mlp", num_classes=3, options={"input_size": 4, "hidden": [400], "dropout": 0.5})
+    model = build_model(
+        ModelSpec("builtin:mlp", num_classes=3, options={"input_size": 4, "hidden": [400], "dropout": 0.5})
+    )
     x = torch.randn(8, 4)
     assert torch.equal(model.eval()(x), model(x))
     dropped = (model.train().outputs(x).features == 0).double().mean()
@@ -34,7 +37,7 @@ def test_dropout_acts_in_training_only():
 
 
 def test_without_hidden_layers_it_is_a_linear_classifier():
-    model = build_model("builtin:mlp", num_classes=3, options={"input_size": 4, "hidden": []})
+    model = build_model(ModelSpec("builtin:mlp", num_classes=3, options={"input_size": 4, "hidden": []}))
     x = torch.randn(2, 4)
     assert torch.equal(model.outputs(x).features, x)
     assert torch.equal(model(x), model.fc(x))

@@ -7,6 +7,7 @@ import torch
 from models.networks import KINDS, build
 from tpkd.errors import InputError
 from tpkd.models.registry import build_model, encoder_for
+from tpkd.models.spec import ModelSpec
 from tpkd.models.weights import weights_fingerprint
 
 
@@ -49,7 +50,7 @@ def test_the_random_head_is_the_shared_one(kind):
 )
 def test_bad_requests_are_one_line(name, settings, message):
     with pytest.raises(InputError, match=message) as error:
-        build_model(name, **{"num_classes": 3, **settings})
+        build_model(ModelSpec(name, **{"num_classes": 3, **settings}))
     assert "\n" not in str(error.value)
 
 
@@ -67,8 +68,8 @@ def run(code):
 def test_importing_models_loads_none_of_the_heavy_libraries():
     code = """
 import sys
-from tpkd.models.registry import build_model, encoder_for
-build_model("builtin:resnet8", num_classes=10)
+from tpkd.models.registry import ModelSpec, build_model, encoder_for
+build_model(ModelSpec("builtin:resnet8", num_classes=10))
 encoder_for("builtin:bert")
 print(sorted({"transformers", "timm", "sklearn", "scipy", "safetensors"} & set(sys.modules)))
 """
@@ -82,4 +83,4 @@ print(sorted({"transformers", "timm", "sklearn", "scipy", "safetensors"} & set(s
 def test_a_missing_library_is_one_line_that_names_the_extra(library, extra, name, monkeypatch):
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(InputError, match=rf"^{library} is not installed: pip install 'tpkd\[{extra}\]'$"):
-        build_model(name, num_classes=3)
+        build_model(ModelSpec(name, num_classes=3))

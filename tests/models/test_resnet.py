@@ -6,6 +6,7 @@ from models.networks import build, inputs_for, real_data
 from tpkd.errors import InputError
 from tpkd.models.classifier import extract_features
 from tpkd.models.registry import build_model
+from tpkd.models.spec import ModelSpec
 from tpkd.models.weights import load_weights
 
 MEAN, STD = (0.5070, 0.4865, 0.4409), (0.2673, 0.2564, 0.2761)
@@ -37,7 +38,7 @@ def functional_resnet(weights, x, blocks):
 
 @pytest.mark.parametrize(("depth", "blocks"), [(8, 1), (20, 3)])
 def test_forward_agrees_with_plain_functions_on_the_weights_by_name(depth, blocks):
-    model = build_model(f"builtin:resnet{depth}", num_classes=7).double()
+    model = build_model(ModelSpec(f"builtin:resnet{depth}", num_classes=7)).double()
     x = inputs_for("resnet").double()
     for _ in range(3):
         model(x)  # gives the running statistics values of their own
@@ -50,14 +51,14 @@ def test_forward_agrees_with_plain_functions_on_the_weights_by_name(depth, block
 @pytest.mark.parametrize(("depth", "parameters"), [(8, 83_892), (20, 278_324), (56, 861_620)])
 def test_sizes_are_those_of_the_published_family(depth, parameters):
     """ResNet-20 and 56 have 0.28 M and 0.86 M parameters at 100 classes; 8 counted by hand."""
-    model = build_model(f"builtin:resnet{depth}", num_classes=100)
+    model = build_model(ModelSpec(f"builtin:resnet{depth}", num_classes=100))
     assert sum(parameter.numel() for parameter in model.parameters()) == parameters
 
 
 @pytest.mark.parametrize("depth", [2, 7, 9, 18, 34])
 def test_other_depths_are_refused(depth):
     with pytest.raises(InputError, match=f"model 'builtin:resnet{depth}': unknown, expected builtin:mlp"):
-        build_model(f"builtin:resnet{depth}", num_classes=10)
+        build_model(ModelSpec(f"builtin:resnet{depth}", num_classes=10))
 
 
 def test_stages_halve_the_image_and_layer_features_are_their_means():
@@ -72,7 +73,7 @@ def test_stages_halve_the_image_and_layer_features_are_their_means():
 
 def published():
     return build_model(
-        "builtin:resnet56", num_classes=100, weights=real_data() / "weights/cifar100-resnet56.safetensors"
+        ModelSpec("builtin:resnet56", num_classes=100, weights=real_data() / "weights/cifar100-resnet56.safetensors")
     )
 
 
@@ -97,10 +98,10 @@ def test_published_weights_reach_their_published_accuracy():
 
 def test_published_weights_serve_as_a_backbone_for_other_classes():
     file = real_data() / "weights/cifar100-resnet56.safetensors"
-    backbone = build_model("builtin:resnet56", num_classes=10, weights=file, head="random")
+    backbone = build_model(ModelSpec("builtin:resnet56", num_classes=10, weights=file, head="random"))
     whole = published()
     x = inputs_for("resnet")
     assert torch.equal(backbone.eval().outputs(x).features, whole.eval().outputs(x).features)
     assert backbone.num_classes == 10
     with pytest.raises(InputError, match=r"fc\.(weight|bias): expected shape"):
-        load_weights(build_model("builtin:resnet56", num_classes=10), file)
+        load_weights(build_model(ModelSpec("builtin:resnet56", num_classes=10)), file)

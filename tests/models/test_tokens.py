@@ -6,6 +6,7 @@ import torch
 from models.networks import TINY_BERT, real_data
 from tpkd.errors import InputError
 from tpkd.models.registry import build_model, encoder_for
+from tpkd.models.spec import ModelSpec
 from tpkd.models.tokens import HashedWords, TextEncoding
 
 TEXTS = ["What's my balance?", "hello", "", "straße ÄÖ 你好 😀", "word " * 200]
@@ -39,7 +40,7 @@ def test_encodings_pad_at_the_end_and_mask_what_they_pad(padding):
 
 
 def test_padding_does_not_change_the_logits():
-    model = build_model("builtin:bert", num_classes=4, options=TINY_BERT).eval()
+    model = build_model(ModelSpec("builtin:bert", num_classes=4, options=TINY_BERT)).eval()
     fixed, longest = (
         model(encoder_for("builtin:bert", options=TINY_BERT, max_length=30, padding=padding)(TEXTS[:4]))
         for padding in ("max_length", "longest")

@@ -9,6 +9,7 @@ from torch import nn
 from tpkd.errors import InputError
 from tpkd.models.classifier import extract_features
 from tpkd.models.registry import build_model
+from tpkd.models.spec import ModelSpec
 from tpkd.models.vision import TimmClassifier
 from tpkd.models.weights import load_weights, weights_fingerprint
 
@@ -18,7 +19,7 @@ SIZES = {"pit_b_224": 73_764_840, "volo_d2_224": 58_678_336}
 @pytest.mark.parametrize(("name", "parameters"), SIZES.items())
 def test_the_papers_vision_models_take_a_step_at_224(name, parameters):
     """Appendix E.1: PiT-B student and VOLO-D2 teacher, inputs 224 × 224; sizes 73.8 M and 58.7 M at 1,000 classes."""
-    model = build_model(f"timm:{name}", num_classes=1000)
+    model = build_model(ModelSpec(f"timm:{name}", num_classes=1000))
     assert sum(parameter.numel() for parameter in model.parameters()) == parameters
     before = model.classifier.weight.detach().clone()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -34,7 +35,7 @@ def test_the_papers_vision_models_take_a_step_at_224(name, parameters):
 
 
 def small(num_classes=5, **settings):
-    return build_model("timm:pit_ti_224", num_classes=num_classes, **settings)
+    return build_model(ModelSpec("timm:pit_ti_224", num_classes=num_classes, **settings))
 
 
 def images(rows=2):
@@ -65,7 +66,7 @@ def test_the_classifier_can_be_replaced():
 
 def test_an_auxiliary_head_is_kept_until_the_classifier_is_replaced():
     """VOLO adds half the largest answer of a second head over the tokens; a probe fitted on features stands alone."""
-    model = build_model("timm:volo_d1_224", num_classes=4).eval()
+    model = build_model(ModelSpec("timm:volo_d1_224", num_classes=4)).eval()
     output = model.outputs(images(1))
     assert not model.has_linear_head
     assert not torch.equal(output.logits, model.classifier(output.features))
@@ -108,7 +109,7 @@ def test_a_model_is_a_pure_function_of_its_seed():
 )
 def test_what_does_not_fit_is_refused_in_one_line(name, settings, message):
     with pytest.raises(InputError, match=message) as error:
-        build_model(f"timm:{name}", num_classes=5, **settings)
+        build_model(ModelSpec(f"timm:{name}", num_classes=5, **settings))
     assert "\n" not in str(error.value)
 
 
@@ -127,11 +128,11 @@ def test_weights_that_cannot_be_fetched_are_one_line_that_names_the_key(monkeypa
 @pytest.mark.parametrize("whole", [True, False], ids=["our names", "timm's names"])
 def test_a_volo_without_its_auxiliary_head_loads(whole, tmp_path):
     """What a student with a replaced head is saved as; its logits are those of the head alone."""
-    saved = build_model("timm:volo_d1_224", num_classes=4, seed=1).eval()
+    saved = build_model(ModelSpec("timm:volo_d1_224", num_classes=4, seed=1)).eval()
     saved.network.aux_head = None
     file = tmp_path / "student.safetensors"
     save_file((saved if whole else saved.network).state_dict(), file)
-    model = build_model("timm:volo_d1_224", num_classes=4, weights=file).eval()
+    model = build_model(ModelSpec("timm:volo_d1_224", num_classes=4, weights=file)).eval()
     assert model.has_linear_head
     assert torch.equal(model(images(1)), saved(images(1)))
     assert weights_fingerprint(model) == weights_fingerprint(saved)
@@ -139,10 +140,10 @@ def test_a_volo_without_its_auxiliary_head_loads(whole, tmp_path):
 
 def test_an_auxiliary_head_that_would_be_lost_is_refused(tmp_path):
     """With it the logits are others."""
-    saved = build_model("timm:volo_d1_224", num_classes=4, seed=1)
+    saved = build_model(ModelSpec("timm:volo_d1_224", num_classes=4, seed=1))
     file = tmp_path / "volo.safetensors"
     save_file(saved.state_dict(), file)
-    model = build_model("timm:volo_d1_224", num_classes=4)
+    model = build_model(ModelSpec("timm:volo_d1_224", num_classes=4))
     model.replace_classifier(nn.Linear(model.feature_size, 4))
     with pytest.raises(InputError, match=r"unexpected network\.aux_head\.bias, network\.aux_head\.weight"):
         load_weights(model, file)
@@ -174,6 +175,6 @@ def test_published_weights_bring_the_names_of_their_classes(monkeypatch, num_cla
         return network
 
     monkeypatch.setattr(timm, "create_model", published)
-    model = build_model("timm:resnet10t", num_classes=num_classes, options={"pretrained": True})
+    model = build_model(ModelSpec("timm:resnet10t", num_classes=num_classes, options={"pretrained": True}))
     assert model.class_names == names
-    assert build_model("timm:resnet10t", num_classes=3).class_names is None
+    assert build_model(ModelSpec("timm:resnet10t", num_classes=3)).class_names is None

@@ -9,6 +9,7 @@ from tpkd.data.views import DIGITS_VIEWS
 from tpkd.errors import InputError
 from tpkd.models.classifier import Classifier
 from tpkd.models.registry import build_model
+from tpkd.models.spec import ModelSpec
 from tpkd.teacher import caching
 from tpkd.teacher.cache.read import open_cache
 from tpkd.teacher.frozen import OnlineModel
@@ -77,7 +78,9 @@ def test_a_cached_teacher_answers_as_the_teacher_does(directory):
 def test_a_cache_of_something_else_is_refused_by_name(directory, overrides, message):
     from safetensors.torch import save_file
 
-    other = build_model("builtin:mlp", num_classes=10, options={"input_size": 64, "hidden": [24, 24]}, seed=8)
+    other = build_model(
+        ModelSpec("builtin:mlp", num_classes=10, options={"input_size": 64, "hidden": [24, 24]}, seed=8)
+    )
     save_file(other.state_dict(), directory / "other.safetensors")
     filled = [text.replace("OTHER", str(directory / "other.safetensors")) for text in overrides]
     config = make_config(directory, filled)
@@ -152,7 +155,9 @@ class TestATeacherThatAnswersAtEveryStep:
             make_config(tmp_path, teacher=plain_config(tmp_path)["teacher"] | {"weights": None, "untrained": True})
         )
         run = assemble(config, start_accelerator(config), tmp_path)
-        inner = build_model("builtin:mlp", num_classes=10, options={"input_size": 64, "hidden": [24], "dropout": 0.5})
+        inner = build_model(
+            ModelSpec("builtin:mlp", num_classes=10, options={"input_size": 64, "hidden": [24], "dropout": 0.5})
+        )
         inner.layers[0] = torch.nn.Sequential(torch.nn.Linear(64, 24), torch.nn.BatchNorm1d(24))
         run.teacher = OnlineModel(inner.eval().requires_grad_(False), (), None)
         run.inner = inner

@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 
 from tpkd.config.loading import resolve_config
 from tpkd.models.registry import build_model
+from tpkd.models.spec import ModelSpec
 
 NAMES = ("cat", "dog", "horse")
 OPTIONS = {"input_size": 75, "hidden": [8]}
@@ -28,7 +29,7 @@ def write_images(root, names=NAMES):
 
 def write_weights(path, names, num_classes=3):
     """Weights of a network with opinions; `names` go into the metadata, None leaves them out."""
-    model = build_model("builtin:mlp", num_classes=num_classes, options=OPTIONS, seed=7)
+    model = build_model(ModelSpec("builtin:mlp", num_classes=num_classes, options=OPTIONS, seed=7))
     with torch.no_grad():
         model.classifier.weight.mul_(10)
     save_file(model.state_dict(), path, metadata=None if names is None else {"class_names": json.dumps(names)})

@@ -9,6 +9,7 @@ from tpkd.data.batches import Preparation
 from tpkd.data.loading import load_dataset
 from tpkd.data.views import DIGITS_VIEWS
 from tpkd.models.registry import build_model
+from tpkd.models.spec import ModelSpec
 from tpkd.training.evaluation import evaluate
 from tpkd.training.run import start_accelerator
 from training.tiny import make_config
@@ -21,7 +22,9 @@ def accelerator(tmp_path_factory):
 
 @pytest.fixture
 def student():
-    return build_model("builtin:mlp", num_classes=10, options={"input_size": 64, "hidden": [16], "dropout": 0.5})
+    return build_model(
+        ModelSpec("builtin:mlp", num_classes=10, options={"input_size": 64, "hidden": [16], "dropout": 0.5})
+    )
 
 
 DIGITS = load_dataset("digits", "test")

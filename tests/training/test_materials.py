@@ -8,6 +8,7 @@ from transformers import BertConfig, BertForSequenceClassification
 from tpkd.config.loading import ConfigError
 from tpkd.data.loading import load_dataset
 from tpkd.models.registry import build_model
+from tpkd.models.spec import ModelSpec
 from tpkd.teacher.network import build_teacher
 from training.tiny import TEACHER_OPTIONS, make_config
 
@@ -52,7 +53,7 @@ def test_a_teacher_without_trained_weights_is_refused(folders, teacher, reason):
 
 
 def test_a_trained_teacher_is_taken(folders):
-    saved = build_model("builtin:mlp", num_classes=10, options=TEACHER_OPTIONS, seed=3)
+    saved = build_model(ModelSpec("builtin:mlp", num_classes=10, options=TEACHER_OPTIONS, seed=3))
     save_file(saved.state_dict(), folders / "w.safetensors")
     model = build(folders, model="builtin:mlp", options=TEACHER_OPTIONS, weights=str(folders / "w.safetensors"))
     assert torch.equal(model.classifier.weight, saved.classifier.weight)

@@ -5,6 +5,7 @@ from torch import nn
 
 from tpkd.config.schema import AdamWeightDecayConfig, SGDConfig
 from tpkd.models.registry import build_model
+from tpkd.models.spec import ModelSpec
 from tpkd.training.optimizer import AdamWeightDecay, build_optimizer, set_rate, split_decay
 
 STEPS = 25
@@ -66,7 +67,7 @@ def test_a_parameter_without_gradient_does_not_move_and_does_not_decay():
 
 
 def test_bias_and_layer_norm_do_not_decay():
-    bert = build_model("builtin:bert", num_classes=5, options={"layers": 1, "hidden_size": 16, "heads": 2})
+    bert = build_model(ModelSpec("builtin:bert", num_classes=5, options={"layers": 1, "hidden_size": 16, "heads": 2}))
     decayed, free = split_decay(bert)
     names = {id(parameter): name for name, parameter in bert.named_parameters()}
     assert {names[id(p)] for p in free} == {n for n in names.values() if n.endswith("bias") or "LayerNorm" in n}

@@ -24,7 +24,7 @@ SMALL = {"limit": 40, "epochs": 1, "views": {"num_views": 2, "pad": 1, "scale": 
 def builds(monkeypatch):
     """Every building of a teacher."""
     found, build = [], network.build_model
-    monkeypatch.setattr(network, "build_model", lambda **settings: found.append(settings) or build(**settings))
+    monkeypatch.setattr(network, "build_model", lambda spec: found.append(spec) or build(spec))
     return found
 
 

@@ -5,6 +5,7 @@ from safetensors.torch import save_file
 
 from tpkd.config.loading import resolve_config
 from tpkd.models.registry import build_model
+from tpkd.models.spec import ModelSpec
 from tpkd.teacher import caching
 
 TEACHER_OPTIONS = {"input_size": 64, "hidden": [24, 24]}
@@ -61,7 +62,7 @@ def teacher_weights(directory):
     path = directory / "teacher.safetensors"
     if not path.exists():
         directory.mkdir(parents=True, exist_ok=True)
-        model = build_model("builtin:mlp", num_classes=10, options=TEACHER_OPTIONS, seed=7)
+        model = build_model(ModelSpec("builtin:mlp", num_classes=10, options=TEACHER_OPTIONS, seed=7))
         with torch.no_grad():
             model.classifier.weight.mul_(10)
         save_file(model.state_dict(), path)

@@ -93,12 +93,16 @@ class Classifier(nn.Module, ABC):
 
     def outputs(self, inputs: Inputs, layers: Sequence[int] = ()) -> ModelOutput:
         """Logits, penultimate features and the pooled features of the layers asked for, from one forward pass."""
+        self.check_layers(layers)
+        return self._outputs(inputs, layers)
+
+    def check_layers(self, layers: Sequence[int]) -> None:
+        """Refuse layers that the network does not have."""
         count = len(self.layer_sizes)
         for layer in layers:
             if not -count <= layer < count:
                 offered = f"layers 0 to {count - 1}" if count else "none, because this network offers no layer features"
                 raise ValueError(f"layers: expected {offered}, got {layer}")
-        return self._outputs(inputs, layers)
 
 
 def parameter_names(module: nn.Module, parts: Iterable[nn.Module]) -> frozenset[str]:
@@ -126,8 +130,8 @@ def extract_features(model: Classifier, batches: Iterable[Inputs]) -> Float[Tens
         The features of all rows on the CPU, in order.
 
     Example:
-        >>> from tpkd.models.registry import build_model
-        >>> model = build_model("builtin:mlp", num_classes=3, options={"input_size": 4, "hidden": [8]})
+        >>> from tpkd.models.registry import ModelSpec, build_model
+        >>> model = build_model(ModelSpec("builtin:mlp", 3, options={"input_size": 4, "hidden": [8]}))
         >>> extract_features(model, [torch.zeros(2, 4), torch.zeros(1, 4)]).shape
         torch.Size([3, 8])
     """

@@ -1,24 +1,33 @@
-"""How a network sees the data: views of images, tokens of texts."""
+"""From a section of the configuration to what decides its network, and how that network sees the data."""
 
 from typing import Any
 
 from tpkd.config.loading import ConfigError, expand_data, keyed
-from tpkd.config.schema import RunConfig, ViewsConfig
+from tpkd.config.schema import RunConfig, StudentConfig, TeacherConfig, ViewsConfig
 from tpkd.data.batches import Preparation
 from tpkd.data.dataset import Dataset
 from tpkd.data.views import IDENTITY_VIEW, ViewRecipe
 from tpkd.models.registry import encoder_for
+from tpkd.models.spec import ModelSpec
+
+
+def model_spec(section: StudentConfig | TeacherConfig, num_classes: int) -> ModelSpec:
+    """What decides the network of a section, `$TPKD_DATA` in its paths filled in; a probe starts as a random head."""
+    options = {key: expand_data(value) if isinstance(value, str) else value for key, value in section.options.items()}
+    weights = None if section.weights is None else expand_data(section.weights)
+    head = "random" if section.head == "probe" else section.head
+    return ModelSpec(expand_data(str(section.model)), num_classes, options, weights, head, section.seed)
 
 
 def student_preparation(config: RunConfig, dataset: Dataset) -> Preparation:
-    """How the student sees the data."""
-    return build_preparation(config, dataset, config.student.model, config.student.options, config.views, "student")
+    """How the student sees the data: views of images, tokens of texts."""
+    return build_preparation(config, dataset, config.student, config.views)
 
 
 def build_preparation(
-    config: RunConfig, dataset: Dataset, model: str, options: dict[str, Any], views: ViewsConfig, owner: str
+    config: RunConfig, dataset: Dataset, section: StudentConfig | TeacherConfig, views: ViewsConfig
 ) -> Preparation:
-    """How a network of the configuration sees the data; `owner` is its section, for messages."""
+    """How the network of a section sees the data, in these views where they are images."""
     if dataset.kind == "image":
         with keyed("views"):
             return Preparation(ViewRecipe(**views.model_dump()))
@@ -26,19 +35,9 @@ def build_preparation(
         raise ConfigError(f"views: expected none for {dataset.kind} data")
     if dataset.kind == "vector":
         return Preparation(IDENTITY_VIEW)
-    with keyed(f"{owner}.model"):
-        encoding = encoder_for(
-            expand_data(model),
-            options=expand_options(options),
-            max_length=config.text.max_length,
-            padding=config.text.padding,
-        )
-    return Preparation(IDENTITY_VIEW, encoding)
-
-
-def expand_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Options of a model with `$TPKD_DATA` in its paths filled in."""
-    return {key: expand_data(value) if isinstance(value, str) else value for key, value in options.items()}
+    with keyed("student.model" if section is config.student else "teacher.model"):
+        spec = model_spec(section, dataset.num_classes)
+        return Preparation(IDENTITY_VIEW, encoder_for(spec.name, options=spec.options, **config.text.model_dump()))
 
 
 def preprocessing(dataset: Dataset, preparation: Preparation) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from tpkd.models.heads import random_head
 from tpkd.models.mlp import MLP
 from tpkd.models.options import WORDS, BertOptions, HFOptions, MLPOptions, ResNetOptions, TimmOptions, read_options
 from tpkd.models.resnet import CifarResNet
+from tpkd.models.spec import ModelSpec
 from tpkd.models.tokens import HashedWords, PretrainedTokenizer, TextEncoding, Tokenizer
 from tpkd.models.vision import NO_WEIGHTS, build_timm, check_timm
 from tpkd.models.weights import load_weights
@@ -26,47 +26,32 @@ _RESNET = re.compile(r"builtin:resnet(\d{1,3})")
 _EXPECTED = "builtin:mlp, builtin:resnet8 (20, 32, 44, 56, 110), builtin:bert, timm:NAME or hf:PATH_OR_ID"
 
 
-def build_model(
-    name: str,
-    *,
-    num_classes: int,
-    options: Mapping[str, Any] | None = None,
-    weights: str | Path | None = None,
-    head: str = "own",
-    seed: int = 0,
-) -> Classifier:
-    """Build a classifier by name, on the CPU and in float32; a pure function of its arguments and the files they name.
+def build_model(spec: ModelSpec) -> Classifier:
+    """Build a classifier, on the CPU and in float32; a pure function of its spec and the files it names.
 
-    Args:
-        name: the kind of network and its name.
-        num_classes: K.
-        options: what the kind allows, see `tpkd.models.options`.
-        weights: a local `.safetensors`, `.pth`, `.pt` or `.bin` file with the names of the network.
-        head: `"own"` keeps the classifier that the network or its weights bring; `"random"` puts the shared random
-            head in its place, so that weights for other classes serve as a backbone.
-        seed: draws every weight that no file gives; the global random state is left alone.
+    The global random state is left alone.
 
     Raises:
         InputError: an unknown name or option, weights that do not fit, a library that is not installed.
 
     Example:
-        >>> model = build_model("builtin:resnet20", num_classes=100)
+        >>> model = build_model(ModelSpec("builtin:resnet20", num_classes=100))
         >>> output = model.outputs(torch.zeros(2, 3, 32, 32), layers=(1, 3))
         >>> output.logits.shape, output.features.shape, [layer.shape[1] for layer in output.layer_features]
         (torch.Size([2, 100]), torch.Size([2, 64]), [16, 64])
     """
-    if num_classes < 2:
-        raise InputError(f"num_classes: expected at least 2, found {num_classes}")
-    if head not in HEADS:
-        raise InputError(f"head: expected one of {', '.join(HEADS)}, found {head!r}")
-    with _seeded(seed):
-        model = _build(name, num_classes, options, seed, keep_head=head == "own")
-    if weights is not None:
-        load_weights(model, weights, skip=model.head_names if head == "random" else ())
+    if spec.num_classes < 2:
+        raise InputError(f"num_classes: expected at least 2, found {spec.num_classes}")
+    if spec.head not in HEADS:
+        raise InputError(f"head: expected one of {', '.join(HEADS)}, found {spec.head!r}")
+    with _seeded(spec.seed):
+        model = _build(spec)
+    if spec.weights is not None:
+        load_weights(model, spec.weights, skip=model.head_names if spec.head == "random" else ())
         model.untrained = None
-        model.class_names = recorded_names(weights)
-    if head == "random":
-        model.replace_classifier(random_head(model.feature_size, num_classes, seed))
+        model.class_names = recorded_names(spec.weights)
+    if spec.head == "random":
+        model.replace_classifier(random_head(model.feature_size, spec.num_classes, spec.seed))
         model.untrained = "its head is random"
     return model
 
@@ -91,25 +76,24 @@ def _resnet_depth(name: str) -> int:
     return int(found[1]) if found else 0
 
 
-def _build(name: str, num_classes: int, options: Mapping[str, Any] | None, seed: int, *, keep_head: bool) -> Classifier:
-    check_model(name)
-    kind, _, rest = name.partition(":")
+def _build(spec: ModelSpec) -> Classifier:
+    check_model(spec.name)
+    kind, _, rest = spec.name.partition(":")
     if kind == "timm":
-        return build_timm(rest, num_classes, read_options(TimmOptions, options))
+        return build_timm(rest, spec.num_classes, read_options(TimmOptions, spec.options))
     if kind == "hf":
-        return load_encoder(rest, num_classes, read_options(HFOptions, options), seed, keep_head=keep_head)
-    model = _build_in(name, num_classes, options, seed)
+        options = read_options(HFOptions, spec.options)
+        return load_encoder(rest, spec.num_classes, options, spec.seed, keep_head=spec.head == "own")
+    model: Classifier
+    if rest == "mlp":
+        model = MLP(spec.num_classes, read_options(MLPOptions, spec.options))
+    elif rest == "bert":
+        model = build_bert(spec.num_classes, read_options(BertOptions, spec.options), spec.seed)
+    else:
+        read_options(ResNetOptions, spec.options)
+        model = CifarResNet(spec.num_classes, _resnet_depth(spec.name))
     model.untrained = NO_WEIGHTS
     return model
-
-
-def _build_in(name: str, num_classes: int, options: Mapping[str, Any] | None, seed: int) -> Classifier:
-    if name == "builtin:mlp":
-        return MLP(num_classes, read_options(MLPOptions, options))
-    if name == "builtin:bert":
-        return build_bert(num_classes, read_options(BertOptions, options), seed)
-    read_options(ResNetOptions, options)
-    return CifarResNet(num_classes, _resnet_depth(name))
 
 
 def encoder_for(
@@ -139,11 +123,11 @@ def encoder_for(
         )
         if tokenizer.vocab_size > bert.vocab_size:
             raise InputError(f"vocab_size: expected at least the tokenizer's {tokenizer.vocab_size}")
-        return TextEncoding(tokenizer, max_length, padding)
-    if name.startswith("hf:"):
-        source = read_options(HFOptions, options).tokenizer or name.removeprefix("hf:")
-        return TextEncoding(PretrainedTokenizer(source), max_length, padding)
-    raise InputError(f"model {name!r}: reads no text, expected builtin:bert or hf:PATH_OR_ID")
+    elif name.startswith("hf:"):
+        tokenizer = PretrainedTokenizer(read_options(HFOptions, options).tokenizer or name.removeprefix("hf:"))
+    else:
+        raise InputError(f"model {name!r}: reads no text, expected builtin:bert or hf:PATH_OR_ID")
+    return TextEncoding(tokenizer, max_length, padding)
 
 
 @contextmanager

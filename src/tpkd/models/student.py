@@ -3,19 +3,18 @@
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tpkd.class_names import check_class_names, recorded_names
-from tpkd.config.loading import ConfigError, expand_data, keyed
+from tpkd.config.loading import expand_data, keyed
 from tpkd.config.schema import RunConfig, StudentConfig
-from tpkd.data.batches import PlainBatches, Preparation, load_batches
+from tpkd.data.batches import PlainBatches, load_batches
 from tpkd.data.dataset import Dataset
 from tpkd.data.slicing import to_device
-from tpkd.errors import InputError
-from tpkd.models.classes import check_student_classes
+from tpkd.models.checks import check_inputs, check_student_classes
 from tpkd.models.classifier import Classifier, extract_features
 from tpkd.models.heads import fit_probe
-from tpkd.models.preparation import expand_options, student_preparation
+from tpkd.models.preparation import model_spec, student_preparation
 from tpkd.models.registry import build_model
 from tpkd.models.weights import load_weights, save_weights
 
@@ -33,47 +32,14 @@ def build_student(
     student = config.student
     with keyed("student"):
         check_student_classes(student, dataset)
-        model = build_model(
-            expand_data(student.model),
-            num_classes=dataset.num_classes,
-            options=expand_options(student.options),
-            weights=None if student.weights is None else expand_data(student.weights),
-            head="random" if student.head == "probe" else student.head,
-            seed=student.seed,
-        )
+        model = build_model(model_spec(student, dataset.num_classes))
         check_student_classes(student, dataset, model)
     check_inputs("student", student.model, model, dataset, student_preparation(config, dataset))
     with keyed("student"):
         if student.head == "probe":
             model.replace_classifier(_probe(config, model, dataset, directory, device))
-        check_layers(model, student.layers)
+        model.check_layers(student.layers)
     return model
-
-
-def check_inputs(owner: str, name: str, model: Classifier, dataset: Dataset, preparation: Preparation) -> None:
-    """Try a network on one sample, of texts the longest: what does not fit is said before anything is computed.
-
-    Raises:
-        ConfigError: names the network, the data, and what the network found wrong with them.
-    """
-    texts = dataset.inputs if isinstance(dataset.inputs, tuple) else ("",)
-    inputs = preparation.inputs(dataset, [max(range(len(texts)), key=lambda row: len(texts[row]))])
-    if isinstance(inputs, Tensor):
-        inputs = inputs.to(model.classifier.weight.dtype)
-    try:
-        extract_features(model, [inputs])
-    except torch.OutOfMemoryError:
-        raise
-    except (ValueError, RuntimeError, IndexError, TypeError, AssertionError) as error:  # networks say it as they like
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ConfigError(f"{owner}.model: {name} does not fit the inputs of {dataset.name}: {reason}") from error
-
-
-def check_layers(model: Classifier, layers: tuple[int, ...]) -> None:
-    """Refuse layers that a network does not have."""
-    count = len(model.layer_sizes)
-    if any(not -count <= layer < count for layer in layers):
-        raise InputError(f"layers: expected layers below {count}, found {list(layers)}")
 
 
 def _probe(

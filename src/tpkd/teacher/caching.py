@@ -19,9 +19,10 @@ from tpkd.data.dataset import Dataset
 from tpkd.data.order import SampleOrder
 from tpkd.data.slicing import to_device
 from tpkd.errors import InputError
+from tpkd.models.checks import check_inputs
 from tpkd.models.classifier import Classifier, freeze
 from tpkd.models.preparation import student_preparation
-from tpkd.models.student import build_student, check_inputs
+from tpkd.models.student import build_student
 from tpkd.teacher.cache.build import BuildProgress, build_cache
 from tpkd.teacher.cache.manifest import MANIFEST_NAME, damaged_shards, read_manifest
 from tpkd.teacher.cache.read import open_cache

@@ -16,9 +16,9 @@ from tpkd.data.batches import ModelInputs, Preparation
 from tpkd.data.class_map import ClassMap
 from tpkd.data.dataset import Dataset
 from tpkd.errors import InputError
+from tpkd.models.checks import check_inputs
 from tpkd.models.classifier import Classifier, freeze
 from tpkd.models.preparation import preprocessing
-from tpkd.models.student import check_inputs
 from tpkd.models.weights import weights_fingerprint
 from tpkd.teacher.cache.manifest import MANIFEST_NAME, read_manifest
 from tpkd.teacher.cache.read import TeacherCache, open_cache

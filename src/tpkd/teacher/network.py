@@ -1,7 +1,5 @@
 """The network of a configured teacher."""
 
-from typing import Any
-
 from tpkd.class_names import read_class_names
 from tpkd.config.loading import ConfigError, expand_data, keyed
 from tpkd.config.schema import RunConfig, TeacherConfig
@@ -9,12 +7,11 @@ from tpkd.data.batches import Preparation
 from tpkd.data.class_map import ClassMap
 from tpkd.data.dataset import Dataset
 from tpkd.errors import InputError
-from tpkd.models.classes import check_teacher_classes
+from tpkd.models.checks import check_teacher_classes
 from tpkd.models.classifier import Classifier, freeze
-from tpkd.models.preparation import build_preparation, expand_options, student_preparation
+from tpkd.models.preparation import build_preparation, model_spec, student_preparation
 from tpkd.models.registry import build_model
-from tpkd.models.source import model_source
-from tpkd.models.student import check_layers
+from tpkd.models.spec import ModelSpec, model_source
 
 
 def teacher_preparation(config: RunConfig, dataset: Dataset) -> Preparation:
@@ -22,7 +19,7 @@ def teacher_preparation(config: RunConfig, dataset: Dataset) -> Preparation:
     teacher = config.teacher
     if teacher is None or teacher.model is None:
         return student_preparation(config, dataset)
-    return build_preparation(config, dataset, teacher.model, teacher.options, teacher.views or config.views, "teacher")
+    return build_preparation(config, dataset, teacher, teacher.views or config.views)
 
 
 def class_map(config: RunConfig, dataset: Dataset) -> ClassMap | None:
@@ -50,24 +47,15 @@ def build_teacher(config: RunConfig, dataset: Dataset) -> Classifier:
     mapping = class_map(config, dataset)
     with keyed("teacher"):
         check_teacher_classes(teacher, dataset, mapping)
-        model = build_model(**_network(teacher, dataset, mapping))
+        model = build_model(_spec(teacher, dataset, mapping))
         check_teacher_classes(teacher, dataset, mapping, model)
-        check_layers(model, teacher.layers)
+        model.check_layers(teacher.layers)
     _check_trained(teacher, model)
     return freeze(model)
 
 
-def _network(teacher: TeacherConfig, dataset: Dataset, mapping: ClassMap | None) -> dict[str, Any]:
-    """What decides the teacher's network, as `build_model` and `model_source` take it."""
-    assert teacher.model is not None
-    return {
-        "name": expand_data(teacher.model),
-        "num_classes": len(mapping.teacher_names) if mapping else dataset.num_classes,
-        "options": expand_options(teacher.options),
-        "weights": None if teacher.weights is None else expand_data(teacher.weights),
-        "head": teacher.head,
-        "seed": teacher.seed,
-    }
+def _spec(teacher: TeacherConfig, dataset: Dataset, mapping: ClassMap | None) -> ModelSpec:
+    return model_spec(teacher, len(mapping.teacher_names) if mapping else dataset.num_classes)
 
 
 def _check_trained(teacher: TeacherConfig, model: Classifier) -> None:
@@ -87,6 +75,6 @@ def teacher_source(config: RunConfig, dataset: Dataset) -> str | None:
     assert teacher.model is not None
     mapping = class_map(config, dataset)
     with keyed("teacher"):
-        source = model_source(**_network(teacher, dataset, mapping))
+        source = model_source(_spec(teacher, dataset, mapping))
     # A run that does not ask for an untrained teacher must not find its cache to be that of its own teacher.
     return f"{source}-untrained" if source and teacher.untrained else source

@@ -4,7 +4,7 @@ from tpkd.config.loading import keyed
 from tpkd.config.schema import RunConfig
 from tpkd.data.batches import Preparation
 from tpkd.data.dataset import Dataset
-from tpkd.models.classes import check_teacher_classes
+from tpkd.models.checks import check_teacher_classes
 from tpkd.models.classifier import Classifier
 from tpkd.models.preparation import preprocessing, student_preparation
 from tpkd.models.weights import weights_fingerprint

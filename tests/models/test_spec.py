@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from tpkd.errors import InputError
-from tpkd.models.source import model_source
+from tpkd.models.spec import ModelSpec, model_source
 
 BASE = {"num_classes": 10, "options": {"input_size": 4}, "head": "own", "seed": 0}
 
@@ -32,8 +32,8 @@ def test_every_argument_counts(tmp_path):
         {"weights": first},
         {"weights": second},
     ]
-    sources = [model_source("builtin:mlp", **(BASE | change)) for change in [{}, *changes]]
-    sources.append(model_source("builtin:resnet20", **BASE))
+    sources = [model_source(ModelSpec("builtin:mlp", **(BASE | change))) for change in [{}, *changes]]
+    sources.append(model_source(ModelSpec("builtin:resnet20", **BASE)))
     assert None not in sources
     assert len(set(sources)) == len(sources)
 
@@ -41,22 +41,28 @@ def test_every_argument_counts(tmp_path):
 def test_the_bytes_of_a_file_count_and_its_place_does_not(tmp_path):
     (tmp_path / "a.safetensors").write_bytes(b"same")
     shutil.copy(tmp_path / "a.safetensors", tmp_path / "b.safetensors")
-    first, second = (model_source("builtin:mlp", **BASE, weights=tmp_path / f"{name}.safetensors") for name in "ab")
+    first, second = (
+        model_source(ModelSpec("builtin:mlp", **BASE, weights=tmp_path / f"{name}.safetensors")) for name in "ab"
+    )
     assert first == second
     with pytest.raises(InputError, match="missing"):
-        model_source("builtin:mlp", **BASE, weights=tmp_path / "missing.safetensors")
+        model_source(ModelSpec("builtin:mlp", **BASE, weights=tmp_path / "missing.safetensors"))
 
 
 def test_a_folder_counts_by_what_a_network_is_made_of(tmp_path, folder):
-    source = model_source(f"hf:{folder}", **BASE)
+    source = model_source(ModelSpec(f"hf:{folder}", **BASE))
     assert source is not None
     shutil.copytree(folder, tmp_path / "elsewhere")
     (folder / "README.md").write_text("other words")
-    assert model_source(f"hf:{folder}", **BASE) == model_source(f"hf:{tmp_path / 'elsewhere'}", **BASE) == source
+    assert (
+        model_source(ModelSpec(f"hf:{folder}", **BASE))
+        == model_source(ModelSpec(f"hf:{tmp_path / 'elsewhere'}", **BASE))
+        == source
+    )
     (folder / "config.json").write_text('{"activation": "relu"}')
-    assert model_source(f"hf:{folder}", **BASE) != source
+    assert model_source(ModelSpec(f"hf:{folder}", **BASE)) != source
 
 
 @pytest.mark.parametrize("name", ["hf:somebody/model", "timm:hf-hub:somebody/model", "timm:resnet18"])
 def test_what_a_library_fetches_has_no_source(name):
-    assert model_source(name, num_classes=10, options={"pretrained": True}) is None
+    assert model_source(ModelSpec(name, num_classes=10, options={"pretrained": True})) is None

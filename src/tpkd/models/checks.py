@@ -1,14 +1,18 @@
-"""The classes that a teacher or a student brings, against those of the data."""
+"""Whether a teacher or a student fits the data: its classes and its inputs."""
 
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
+from torch import Tensor
+
 from tpkd.class_names import check_class_names, check_declared_names, recorded_names
-from tpkd.config.loading import expand_data
+from tpkd.config.loading import ConfigError, expand_data
 from tpkd.config.schema import StudentConfig, TeacherConfig
+from tpkd.data.batches import Preparation
 from tpkd.data.class_map import ClassMap
 from tpkd.data.dataset import Dataset
-from tpkd.models.classifier import Classifier
+from tpkd.models.classifier import Classifier, extract_features
 
 
 def check_student_classes(student: StudentConfig, dataset: Dataset, model: Classifier | None = None) -> None:
@@ -80,3 +84,22 @@ def _brought(section: StudentConfig | TeacherConfig, model: Classifier | None) -
     config = Path(name.removeprefix("hf:")) / "config.json"
     names = None if model is None else model.class_names
     return _Brought(names, "model", name, str(config) if config.is_file() else "FILE")
+
+
+def check_inputs(owner: str, name: str, model: Classifier, dataset: Dataset, preparation: Preparation) -> None:
+    """Try a network on one sample, of texts the longest: what does not fit is said before anything is computed.
+
+    Raises:
+        ConfigError: names the network, the data, and what the network found wrong with them.
+    """
+    texts = dataset.inputs if isinstance(dataset.inputs, tuple) else ("",)
+    inputs = preparation.inputs(dataset, [max(range(len(texts)), key=lambda row: len(texts[row]))])
+    if isinstance(inputs, Tensor):
+        inputs = inputs.to(model.classifier.weight.dtype)
+    try:
+        extract_features(model, [inputs])
+    except torch.OutOfMemoryError:
+        raise
+    except (ValueError, RuntimeError, IndexError, TypeError, AssertionError) as error:  # networks say it as they like
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ConfigError(f"{owner}.model: {name} does not fit the inputs of {dataset.name}: {reason}") from error

@@ -1,0 +1,72 @@
+"""What decides a network: its name, its options and its files, and their hash, without building it."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tpkd.files import sha256
+
+_FOLDER_SUFFIXES = (".json", ".safetensors", ".bin", ".pt", ".pth")
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """Everything that `build_model` builds a network from.
+
+    Example:
+        >>> ModelSpec("builtin:mlp", num_classes=3, options={"hidden": [8]}).head
+        'own'
+    """
+
+    name: str
+    """The kind of network and its name: `builtin:mlp`, `timm:NAME`, `hf:PATH_OR_ID`."""
+    num_classes: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What the kind allows, see `tpkd.models.options`."""
+    weights: str | Path | None = None
+    """A local `.safetensors`, `.pth`, `.pt` or `.bin` file with the names of the network."""
+    head: str = "own"
+    """`"own"` keeps the classifier that the network or its weights bring; `"random"` puts the shared random head in its
+    place, so that weights for other classes serve as a backbone."""
+    seed: int = 0
+    """Draws every weight that no file gives."""
+
+
+def model_source(spec: ModelSpec) -> str | None:
+    """The SHA-256 of everything that `build_model` makes a network from.
+
+    Equal sources are equal networks, under the same versions of the libraries. Different sources may still be equal
+    networks, for example where weights were saved again. None where no local files say what the network is: weights
+    that a library fetches.
+
+    Raises:
+        InputError: a file cannot be read.
+
+    Example:
+        >>> model_source(ModelSpec("builtin:resnet20", 100)) == model_source(ModelSpec("builtin:resnet20", 10))
+        False
+        >>> model_source(ModelSpec("hf:somebody/model", 10)) is None
+        True
+    """
+    kind, _, rest = spec.name.partition(":")
+    folder = Path(rest)
+    if kind == "hf" and not folder.is_dir():
+        return None
+    fetched = spec.weights is None and spec.options.get("pretrained")
+    if kind == "timm" and (":" in rest or "/" in rest or fetched):
+        return None
+    # The folder may be elsewhere on another machine; what is in it decides.
+    files = sorted(folder.iterdir()) if kind == "hf" else []
+    parts = {
+        "name": "hf" if kind == "hf" else spec.name,
+        "num_classes": spec.num_classes,
+        "options": dict(spec.options),
+        "head": spec.head,
+        "seed": spec.seed,
+        "files": {path.name: sha256(path) for path in files if path.suffix in _FOLDER_SUFFIXES},
+        "weights": None if spec.weights is None else sha256(spec.weights),
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
