@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tpkd.objectives import Batch, create
+from tpkd.objectives import Batch, create, names
 
 
 def imitation(student, teacher):
@@ -211,7 +211,6 @@ def objective(name, **settings):
     return loss
 
 
-for _name in ("ce", "kd", "kl-dist", "dkd", "xe-kl", "tpkd", "tpkd-no-ce", "safe-full-kl"):
-    globals()[f"objective_{_name.replace('-', '_')}"] = objective(_name)
-for _name in ("tpkd-no-projection", "compensation-only"):
-    globals()[f"objective_{_name.replace('-', '_')}"] = objective(_name)
+for _name in names():
+    if create(_name).needs <= {"labels", "teacher_logits", "epoch"}:
+        globals()[f"objective_{_name.replace('-', '_')}"] = objective(_name)

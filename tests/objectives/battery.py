@@ -20,6 +20,8 @@ HALF = (torch.float16, torch.bfloat16)
 
 
 def check_values_are_the_definitions(case: Case) -> None:
+    if not case.has_reference:
+        return
     inputs = make_inputs()
     objective = case.objective()
     found = evaluate(objective, inputs).values
@@ -31,7 +33,7 @@ def check_values_are_the_definitions(case: Case) -> None:
 
 def check_gradient(case: Case) -> None:
     """Central differences of the losses in float64; prescribed directions against non-negative least squares."""
-    if case.has_own_network:
+    if not case.is_of_rows:
         check_network_gradient(case)
         return
     inputs = make_inputs(count=6)
@@ -78,6 +80,8 @@ def check_class_permutation(case: Case) -> None:
 
 def check_shift_invariance(case: Case) -> None:
     """A constant added to all logits of a network changes nothing; DHKD alone sees the teacher's constant."""
+    if not case.has_reference:
+        return
     inputs = make_inputs()
     objective = case.objective()
     expected = evaluate(objective, inputs)
@@ -145,7 +149,7 @@ def check_accumulation(case: Case) -> None:
     """Micro-batches with the count of the effective batch sum to it, whatever share is ignored."""
     objective = case.objective()
     if not objective.separable:
-        assert case.has_own_network  # nonlinear in the whole batch by definition; every other method is a sum
+        assert not case.is_of_rows  # nonlinear in the whole batch by definition; every other method is a sum
         return
     for share in (0.0, 0.3, 0.9, 1.0):
         inputs = make_inputs(count=40, seed=3)
@@ -237,6 +241,17 @@ def check_state_round_trip(case: Case) -> None:
     same_step(evaluate(fresh, inputs), evaluate(used, inputs), 0.0, "resumed")
 
 
+def check_min_classes(case: Case) -> None:
+    """An objective of rows takes as few classes as it says and no fewer."""
+    if not case.is_of_rows:
+        return
+    fewest = case.objective().min_classes
+    losses = case.objective().losses(make_inputs(4, fewest).batch())
+    assert all(value.isfinite() for value in losses.values())
+    with pytest.raises(ValueError, match=f"expected at least {fewest} classes"):
+        case.objective().losses(make_inputs(4, fewest - 1).batch())
+
+
 CHECKS = (
     check_values_are_the_definitions,
     check_gradient,
@@ -250,5 +265,6 @@ CHECKS = (
     check_extremes,
     check_dtypes,
     check_needs,
+    check_min_classes,
     check_state_round_trip,
 )

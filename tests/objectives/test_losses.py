@@ -8,36 +8,46 @@ import torch
 
 from strategies import INTEGER_TYPES, labels_of_type
 from tpkd.objectives import (
+    RowObjective,
     binary_kl_loss,
     binary_kl_norm_loss,
+    create,
     cross_entropy_loss,
-    direction_loss,
     dkd_loss,
     dp_loss,
     kd_loss,
     kl_dist_loss,
+    names,
     tpkd_loss,
     xe_kl_loss,
 )
 
+TAIL = ("ignore_index", "reduction", "num_items")
+ROW_OBJECTIVES = {name: create(name) for name in names() if isinstance(create(name), RowObjective)}
+
+
+def loss_of(name):
+    """A registered objective as a function of logits, teacher and labels; its settings by keyword."""
+
+    def loss(student, teacher, labels=None, **given):
+        tail = {key: given.pop(key) for key in TAIL if key in given}
+        objective = create(name, **given)
+        if "initial_logits" in objective.needs:
+            tail["initial_logits"] = torch.zeros_like(teacher)
+        if "epoch" in objective.needs:
+            tail["epoch"] = 3
+        return objective(student, teacher, labels, **tail)
+
+    return loss
+
+
 LOSSES = {
-    "ce": lambda z, zt, y, **tail: cross_entropy_loss(z, y, **tail),
-    "kd": kd_loss,
-    "dkd": dkd_loss,
-    "kl-dist": kl_dist_loss,
-    "xe-kl": xe_kl_loss,
-    "dp-u": lambda z, zt, y, **tail: dp_loss(z, zt, torch.zeros_like(zt), y, supervised=False, **tail),
-    "dp-s": lambda z, zt, y, **tail: dp_loss(z, zt, torch.zeros_like(zt), y, supervised=True, **tail),
+    **{name: loss_of(name) for name in ROW_OBJECTIVES},
     "binary-kl-norm": binary_kl_norm_loss,
     "binary-kl": binary_kl_loss,
-    "tpkd": tpkd_loss,
-    "tpkd-no-ce": lambda z, zt, y, **tail: direction_loss("tpkd-no-ce", z, zt, y, **tail),
-    "safe-full-kl": lambda z, zt, y, **tail: direction_loss("safe-full-kl", z, zt, y, **tail),
-    "tpkd-no-projection": lambda z, zt, y, **tail: direction_loss("tpkd-no-projection", z, zt, y, **tail),
-    "compensation-only": lambda z, zt, y, **tail: direction_loss("compensation-only", z, zt, y, **tail),
 }
-NEEDS_THREE_CLASSES = ("dkd", "tpkd", "tpkd-no-ce", "safe-full-kl", "tpkd-no-projection", "compensation-only")
-WITH_TEACHER = [name for name in LOSSES if name != "ce"]
+NEEDS_THREE_CLASSES = [name for name, objective in ROW_OBJECTIVES.items() if objective.min_classes == 3]
+WITH_TEACHER = [name for name in LOSSES if name not in ROW_OBJECTIVES or "teacher_logits" in ROW_OBJECTIVES[name].needs]
 each_loss = pytest.mark.parametrize("name", LOSSES)
 each_with_teacher = pytest.mark.parametrize("name", WITH_TEACHER)
 
@@ -97,14 +107,14 @@ def test_labels_mean_the_same_in_every_integer_type(name):
                 assert torch.equal(found, expected), (dtype, num_classes, ignored)
 
 
-@pytest.mark.parametrize("name", ["tpkd", "kd", "dkd"])
-def test_compiled_losses_know_every_integer_type(name):
+@pytest.mark.parametrize("loss", [tpkd_loss, kd_loss, dkd_loss])
+def test_compiled_losses_know_every_integer_type(loss):
     torch.compiler.reset()  # or recompiling for other types comes to its limit
-    compiled = torch.compile(LOSSES[name], backend="eager", fullgraph=True)
+    compiled = torch.compile(loss, backend="eager", fullgraph=True)
     z, zt, _ = example(5, 300)
     for dtype in (torch.uint8, torch.int8, torch.uint16, torch.uint64):
         y = labels_of_type(dtype, 5, 300)
-        torch.testing.assert_close(compiled(z, zt, y), LOSSES[name](z, zt, y.long()), rtol=1e-12, atol=0)
+        torch.testing.assert_close(compiled(z, zt, y), loss(z, zt, y.long()), rtol=1e-12, atol=0)
 
 
 @each_loss
@@ -148,16 +158,33 @@ def test_signatures_are_the_contract():
             ("num_items", None),
         ]
         assert all(p.kind is inspect.Parameter.KEYWORD_ONLY for p in tail)
-    settings = {
-        tpkd_loss: {"beta": 0.5},
-        kd_loss: {"temperature": 4.0, "ce_weight": 1.0, "kd_weight": 1.0},
-        dkd_loss: {"alpha": 1.0, "beta": 8.0, "temperature": 4.0, "ce_weight": 1.0, "kd_weight": 1.0},
-        kl_dist_loss: {"temperature": 1.0},
-        xe_kl_loss: {"mix": 0.5, "temperature": 1.0},
-    }
-    for loss, expected in settings.items():
-        found = {name: p.default for name, p in inspect.signature(loss).parameters.items()}
-        assert expected.items() <= found.items()
+
+
+FUNCTIONS = {"tpkd": tpkd_loss, "kd": kd_loss, "dkd": dkd_loss, "kl-dist": kl_dist_loss, "xe-kl": xe_kl_loss}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_is_its_objective_with_the_same_settings(name):
+    """By default, and with every setting another one: none is left out, and none taken for another."""
+    function, fixed = FUNCTIONS[name], {"warmup_epochs": 0} if name == "dkd" else {}
+    parameters = inspect.signature(function).parameters.values()
+    defaults = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in TAIL}
+    assert vars(create(name, **fixed)) == defaults | fixed
+    others = {key: 0.3 + 0.1 * at for at, key in enumerate(defaults) if key != "label_term"}
+    batch = example(4, 5)
+    for settings in ({}, others, {"label_term": "double-softmax"} if name == "xe-kl" else {}):
+        expected = create(name, **fixed, **settings)(*batch, reduction="sum", ignore_index=2)
+        assert torch.equal(function(*batch, **settings, reduction="sum", ignore_index=2), expected)
+        assert torch.equal(function(*batch, num_items=9), create(name, **fixed)(*batch, num_items=9))
+
+
+def test_functions_of_other_arguments_are_their_objectives():
+    z, zt, y = example(4, 5)
+    assert torch.equal(cross_entropy_loss(z, y, num_items=9), create("ce")(z, None, y, num_items=9))
+    for name, supervised in (("dp-u", False), ("dp-s", True)):
+        settings = {"temperature": 2.0}
+        expected = create(name, **settings)(z, zt, y, initial_logits=z.flip(0), reduction="none")
+        assert torch.equal(dp_loss(z, zt, z.flip(0), y, supervised=supervised, reduction="none", **settings), expected)
 
 
 # Bad input: the message names the argument, what was expected and what came.
@@ -245,7 +272,7 @@ def test_logits_without_classes_are_refused(name):
         LOSSES[name](torch.tensor(1.0), zt, y)
 
 
-@pytest.mark.parametrize("name", [name for name in WITH_TEACHER if not name.startswith("dp")])
+@pytest.mark.parametrize("name", ["kd", "dkd", "kl-dist", "xe-kl", "tpkd", "safe-full-kl", "binary-kl"])
 def test_logits_that_are_no_tensor_are_refused(name):
     z, zt, y = example(4, 5)
     with pytest.raises(ValueError, match=r"teacher_logits: expected a torch\.Tensor of logits, got ndarray"):
@@ -331,11 +358,6 @@ def test_a_bad_mixture_is_refused():
             xe_kl_loss(*example(4, 5), mix=mix)
     with pytest.raises(ValueError, match="label_term: expected 'cross-entropy' or 'double-softmax', got 'ce'"):
         xe_kl_loss(*example(4, 5), label_term="ce")
-
-
-def test_an_unknown_direction_is_refused():
-    with pytest.raises(ValueError, match=r"name: expected one of tpkd, .* got 'full-kl'"):
-        direction_loss("full-kl", *example(4, 5))
 
 
 def test_initial_logits_are_checked_like_a_teacher():

@@ -11,7 +11,7 @@ import oracles
 from objectives import reference
 from strategies import all_kinds, make_pairs
 from tpkd.geometry import directions, named_direction
-from tpkd.objectives import TPKDLoss, direction_loss, tpkd_loss
+from tpkd.objectives import TPKDLoss, create, tpkd_loss
 
 NAMES = ("tpkd", "tpkd-no-ce", "safe-full-kl", "tpkd-no-projection", "compensation-only")
 
@@ -26,7 +26,7 @@ def test_value_and_gradient_of_every_kind_of_pair(name, num_classes):
     """Value by definition, gradient by non-negative least squares, one example at a time."""
     pairs = all_kinds(20, num_classes, seed=11)
     z = leaf(pairs.student)
-    values = direction_loss(name, z, pairs.teacher, pairs.labels, reduction="none")
+    values = create(name)(z, pairs.teacher, pairs.labels, reduction="none")
     values.sum().backward()
     examples = zip(pairs.student.numpy(), pairs.teacher.numpy(), pairs.labels.tolist(), strict=True)
     for i, (student, teacher, y) in enumerate(examples):
@@ -62,10 +62,10 @@ def test_value_is_never_negative_and_zero_when_learning_is_complete():
 def test_gradient_without_projection_is_the_derivative_of_its_value():
     z, zt, y = make_pairs("random", 5, 6, seed=13)
     student = leaf(z)
-    direction_loss("tpkd-no-projection", student, zt, y, reduction="sum").backward()
+    create("tpkd-no-projection")(student, zt, y, reduction="sum").backward()
 
     def value(logits):
-        return direction_loss("tpkd-no-projection", torch.from_numpy(logits), zt, y, reduction="sum").item()
+        return create("tpkd-no-projection")(torch.from_numpy(logits), zt, y, reduction="sum").item()
 
     expected = oracles.finite_difference(value, z.numpy())
     np.testing.assert_allclose(student.grad.numpy(), expected, atol=1e-7, rtol=0)
@@ -78,7 +78,7 @@ def test_unreduced_rows_get_their_own_output_gradient_times_the_direction(name):
     labels[3] = -100
     student = leaf(z)
     output_gradient = torch.linspace(-2, 3, 8, dtype=torch.float64)
-    direction_loss(name, student, zt, labels, reduction="none").backward(output_gradient)
+    create(name)(student, zt, labels, reduction="none").backward(output_gradient)
     expected = output_gradient.unsqueeze(-1) * named_direction(name, z, zt, y)
     expected[3] = 0
     torch.testing.assert_close(student.grad, expected, atol=1e-15, rtol=0)
@@ -106,7 +106,7 @@ def test_the_loss_may_be_weighed_like_any_other():
 def test_a_second_derivative_is_refused(name):
     z, zt, y = make_pairs("random", 4, 5, seed=17)
     student = leaf(z)
-    loss = direction_loss(name, student, zt, y)
+    loss = create(name)(student, zt, y)
     with pytest.raises(RuntimeError, match="create_graph=True"):
         torch.autograd.grad(loss, student, create_graph=True)
 
@@ -114,7 +114,7 @@ def test_a_second_derivative_is_refused(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_second_backward_through_the_same_loss_is_refused(name):
     z, zt, y = make_pairs("random", 4, 5, seed=18)
-    loss = direction_loss(name, leaf(z), zt, y)
+    loss = create(name)(leaf(z), zt, y)
     loss.backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="second backward"):
         loss.backward()
@@ -126,7 +126,7 @@ def test_forward_mode_is_refused_instead_of_giving_zero(name, reduction):
     z, zt, y = make_pairs("random", 4, 5, seed=20)
 
     def loss(logits):
-        return direction_loss(name, logits, zt, y, reduction=reduction)
+        return create(name)(logits, zt, y, reduction=reduction)
 
     refused = pytest.raises(NotImplementedError, match=r"forward-mode differentiation: .* call backward")
     with refused:
@@ -135,7 +135,7 @@ def test_forward_mode_is_refused_instead_of_giving_zero(name, reduction):
         with refused:
             loss(forward_ad.make_dual(z, torch.ones_like(z)))
         # A level that has nothing to do with these logits does not matter, nor does a tangent of the teacher.
-        assert torch.equal(loss(z), direction_loss(name, z, forward_ad.make_dual(zt, zt), y, reduction=reduction))
+        assert torch.equal(loss(z), create(name)(z, forward_ad.make_dual(zt, zt), y, reduction=reduction))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -143,7 +143,7 @@ def test_forward_mode_is_refused_instead_of_giving_zero(name, reduction):
 def test_transforms_of_torch_func_are_refused_with_a_way_out(transform, name):
     z, zt, y = make_pairs("random", 4, 5, seed=21)
     with pytest.raises(NotImplementedError, match=r"torch\.func .* tpkd\.directions"):
-        transform(lambda logits: direction_loss(name, logits, zt, y))(z)
+        transform(lambda logits: create(name)(logits, zt, y))(z)
 
 
 def test_the_way_out_for_torch_func_gives_the_same_gradient():
@@ -195,11 +195,16 @@ def test_compiled_equals_eager(name, shape):
     y = torch.randint(5, (shape[0], *shape[2:]), generator=generator)
     y.view(-1)[1] = -100
     torch.compiler.reset()
-    compiled = torch.compile(direction_loss, fullgraph=True, backend="aot_eager")
+    objective = create(name)
+
+    def loss_of(student):
+        return objective(student, zt, y)
+
+    compiled = torch.compile(loss_of, fullgraph=True, backend="aot_eager")
     results = []
-    for function in (direction_loss, compiled):
+    for function in (loss_of, compiled):
         student = leaf(z)
-        loss = function(name, student, zt, y)
+        loss = function(student)
         loss.backward()
         results.append((loss.detach(), student.grad))
     for eager, traced in zip(*results, strict=True):

@@ -10,8 +10,8 @@ from tpkd.objectives import (
     amortised_gradient,
     binary_kl_loss,
     binary_kl_norm_loss,
+    create,
     cross_entropy_loss,
-    direction_loss,
     dkd_loss,
     dp_loss,
     effective_weights,
@@ -153,7 +153,7 @@ def test_worked_controls():
         "compensation-only": ce,
     }
     for name, expected in values.items():
-        found = direction_loss(name, Z, ZT, Y, reduction="none")
+        found = create(name)(Z, ZT, Y, reduction="none")
         torch.testing.assert_close(found, expected, atol=2 * VALUE, rtol=0)
 
 

@@ -19,7 +19,7 @@ from tpkd.geometry import (
     label_loss,
     retention_bound,
 )
-from tpkd.objectives.tpkd import direction_loss
+from tpkd.objectives import create
 from tpkd.parameter_space import (
     angle_bound,
     certify,
@@ -73,8 +73,8 @@ def test_gradients_are_those_that_the_losses_backpropagate(beta):
     model = tanh_network(5, 6, seed=0)
     gradients = parameter_gradients(model, inputs, teacher, labels, beta=beta)
     losses = {
-        "tpkd": lambda z: direction_loss("tpkd", z, teacher, labels, beta=beta),
-        "compensation": lambda z: direction_loss("compensation-only", z, teacher, labels, beta=beta),
+        "tpkd": lambda z: create("tpkd", beta=beta)(z, teacher, labels),
+        "compensation": lambda z: create("compensation-only", beta=beta)(z, teacher, labels),
         "conditional": lambda z: conditional_loss(z, teacher, labels).mean(),
         "potential": lambda z: (4 * label_loss(z, labels) + conditional_loss(z, teacher, labels)).mean(),
     }

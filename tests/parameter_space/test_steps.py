@@ -7,7 +7,7 @@ import torch
 from parameter_space.networks import PrescribedJacobian, dense_jacobian, example, stacked_signals, tanh_network
 from strategies import all_kinds, make_pairs
 from tpkd.geometry import conditional_loss, label_loss, retention_bound
-from tpkd.objectives.tpkd import direction_loss
+from tpkd.objectives import create
 from tpkd.parameter_space import (
     PairCertificate,
     ParameterGradients,
@@ -31,8 +31,8 @@ def test_gradients_are_those_that_the_losses_backpropagate(microbatch):
     model = tanh_network(5, 6, seed=0)
     gradients = parameter_gradients(model, inputs, teacher, labels, microbatch=microbatch)
     losses = {
-        "tpkd": lambda z: direction_loss("tpkd", z, teacher, labels),
-        "compensation": lambda z: direction_loss("compensation-only", z, teacher, labels),
+        "tpkd": lambda z: create("tpkd")(z, teacher, labels),
+        "compensation": lambda z: create("compensation-only")(z, teacher, labels),
         "conditional": lambda z: conditional_loss(z, teacher, labels).mean(),
         "potential": lambda z: (4 * label_loss(z, labels) + conditional_loss(z, teacher, labels)).mean(),
     }
@@ -75,7 +75,7 @@ def test_eq_parameter_conclusions_are_those_of_two_hand_made_steps():
     for name in ("tpkd", "compensation-only"):
         model = tanh_network(5, 5, seed=3)
         start = model(inputs)
-        direction_loss(name, start, teacher, labels).backward()
+        create(name)(start, teacher, labels).backward()
         torch.optim.SGD(model.parameters(), lr=0.05).step()
         ends[name] = model(inputs).detach()
     psi = {

@@ -8,34 +8,21 @@ from tpkd.objectives.balance import (
     literal_gradient,
     min_norm_weights,
 )
-from tpkd.objectives.base import Batch, Objective
+from tpkd.objectives.base import Batch, Objective, PaperAccuracy
+from tpkd.objectives.binary_kl import binary_kl_loss, binary_kl_norm_loss
+from tpkd.objectives.controls import CompensationOnly, SafeFullKL, TPKDWithoutCE, TPKDWithoutProjection
 from tpkd.objectives.cross_entropy import CrossEntropy, cross_entropy_loss
-from tpkd.objectives.dhkd import DHKD, align_gradients, auxiliary_head, binary_kl_loss, binary_kl_norm_loss
+from tpkd.objectives.dhkd import DHKD, align_gradients, auxiliary_head
 from tpkd.objectives.dkd import DKD, dkd_loss
+from tpkd.objectives.dp import DPS, DPU, dp_loss, selects_teacher
 from tpkd.objectives.dto_kd import DTOKD, layer_projectors
 from tpkd.objectives.kd import KD, kd_loss
+from tpkd.objectives.kl_dist import KLDist, kl_dist_loss
 from tpkd.objectives.linear import linear_tpkd_loss
-from tpkd.objectives.registry import MethodDescription, create, describe, names
-from tpkd.objectives.tpkd import (
-    TPKD,
-    CompensationOnly,
-    SafeFullKL,
-    TPKDLoss,
-    TPKDWithoutCE,
-    TPKDWithoutProjection,
-    direction_loss,
-    tpkd_loss,
-)
-from tpkd.objectives.transfer import (
-    DPS,
-    DPU,
-    XEKL,
-    KLDist,
-    dp_loss,
-    kl_dist_loss,
-    selects_teacher,
-    xe_kl_loss,
-)
+from tpkd.objectives.registry import MethodDescription, create, describe, names, register
+from tpkd.objectives.row_objective import RowObjective
+from tpkd.objectives.tpkd import TPKD, TPKDLoss, tpkd_loss
+from tpkd.objectives.xe_kl import XEKL, xe_kl_loss
 
 __all__ = [
     "DHKD",
@@ -53,6 +40,8 @@ __all__ = [
     "KLDist",
     "MethodDescription",
     "Objective",
+    "PaperAccuracy",
+    "RowObjective",
     "SafeFullKL",
     "TPKDLoss",
     "TPKDWithoutCE",
@@ -66,7 +55,6 @@ __all__ = [
     "create",
     "cross_entropy_loss",
     "describe",
-    "direction_loss",
     "dkd_loss",
     "dp_loss",
     "effective_weights",
@@ -77,6 +65,7 @@ __all__ = [
     "literal_gradient",
     "min_norm_weights",
     "names",
+    "register",
     "selects_teacher",
     "tpkd_loss",
     "xe_kl_loss",

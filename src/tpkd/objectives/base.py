@@ -2,11 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from tpkd.objectives.reduction import check_temperature, check_weight
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +48,13 @@ LOOP_NEEDS = frozenset({"objective_gradients", "post_step"})
 """What a loop does rather than holds: one gradient a loss, and a second evaluation of the batch after the step."""
 
 
+class PaperAccuracy(NamedTuple):
+    """What the paper measured: mean and sample standard deviation in percent over three seeds, by domain."""
+
+    vision: tuple[float, float]
+    text: tuple[float, float]
+
+
 class Objective(ABC):
     """One method of learning from labels and a teacher; a loop serves all of them without knowing any.
 
@@ -55,14 +65,33 @@ class Objective(ABC):
     """
 
     name: ClassVar[str]
+    title: ClassVar[str]
+    """The name in tables and charts."""
     summary: ClassVar[str]
     source: ClassVar[str]
     reconstruction: ClassVar[str] = ""
     """What no public source fixes and we had to choose; empty where nothing is."""
+    control: ClassVar[bool] = False
+    """Whether it exists to explain another method, and is left out of the main table."""
+    ablation: ClassVar[tuple[str, str] | None] = None
+    """Condition and direction in the paper's ablation of TPKD, for what is a row there."""
+    paper_accuracy: ClassVar[PaperAccuracy | None] = None
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no run should start with: a temperature, any `..._weight`, and what `check` refuses."""
+        for name, value in vars(self).items():
+            if name == "temperature":
+                check_temperature(value)
+            elif name.endswith("_weight"):
+                check_weight(name, value)
+        self.check()
+
+    def check(self) -> None:  # noqa: B027 (most have nothing else to check)
+        """Refuse other settings, by a `ValueError` that names the setting, what was expected and what came."""
 
     @property
     @abstractmethod
-    def needs(self) -> frozenset[str]:
+    def needs(self) -> AbstractSet[str]:
         """Names of `Batch` fields, and of what the loop must do, that this objective cannot work without."""
 
     @property
@@ -82,16 +111,17 @@ class Objective(ABC):
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """The losses of this batch by name, each reduced and with its own weight applied."""
-        missing = [name for name in sorted(self.needs & BATCH_NEEDS) if getattr(batch, name) is None]
+        missing = [name for name in sorted(BATCH_NEEDS & self.needs) if getattr(batch, name) is None]
         if missing:
             raise ValueError(f"batch: objective {self.name!r} needs {', '.join(missing)}, got None")
         if batch.reduction != "mean" and not self.separable:
             problem = f"reduction: expected 'mean', got {batch.reduction!r}"
             raise ValueError(f"{problem}: objective {self.name!r} is not a sum over positions")
-        return self._losses(batch)
+        return self.compute_losses(batch)
 
     @abstractmethod
-    def _losses(self, batch: Batch) -> dict[str, Tensor]: ...
+    def compute_losses(self, batch: Batch) -> dict[str, Tensor]:
+        """What `losses` returns, of a batch that has all that is needed."""
 
     def combine(self, gradients: Mapping[str, Tensor], values: Mapping[str, Tensor] | None = None) -> Tensor:
         """One parameter gradient from the flattened gradient of each loss.

@@ -1,14 +1,12 @@
 """Cross-entropy: learning from labels alone."""
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from tpkd.objectives.base import Batch, Objective
-from tpkd.objectives.reduction import rowwise_loss
+from tpkd.objectives.base import PaperAccuracy
+from tpkd.objectives.registry import register
+from tpkd.objectives.row_objective import RowObjective
 
 
 def label_rows(student: Float[Tensor, "rows K"], labels: Int[Tensor, "rows"]) -> Float[Tensor, "rows"]:
@@ -20,6 +18,23 @@ def label_rows(student: Float[Tensor, "rows K"], labels: Int[Tensor, "rows"]) ->
         tensor([1.3863, 1.3863])
     """
     return functional.cross_entropy(student, labels, reduction="none")
+
+
+@register
+class CrossEntropy(RowObjective):
+    """Labels alone, the reference every other method is measured against."""
+
+    name = "ce"
+    title = "CE"
+    summary = "labels alone, without a teacher"
+    source = "the standard classification loss"
+    needs = frozenset({"labels"})
+    ablation = ("CE", "h")
+    paper_accuracy = PaperAccuracy(vision=(87.37, 0.07), text=(93.24, 0.28))
+
+    def row_losses(self, student: Tensor, teacher: None, labels: Tensor) -> Tensor:
+        """-log p_y."""
+        return label_rows(student, labels)
 
 
 def cross_entropy_loss(
@@ -44,33 +59,6 @@ def cross_entropy_loss(
         >>> cross_entropy_loss(torch.tensor([[2.0, 0.5, -1.0, 0.0]]), torch.tensor([0]))
         tensor(0.3423)
     """
-    return rowwise_loss(
-        lambda rows: label_rows(rows.student, rows.labels),
-        student_logits,
-        {},
-        labels,
-        ignore_index=ignore_index,
-        reduction=reduction,
-        num_items=num_items,
+    return CrossEntropy()(
+        student_logits, None, labels, ignore_index=ignore_index, reduction=reduction, num_items=num_items
     )
-
-
-@dataclass
-class CrossEntropy(Objective):
-    """Labels alone, the reference every other method is measured against."""
-
-    name: ClassVar[str] = "ce"
-    summary: ClassVar[str] = "labels alone, without a teacher"
-    source: ClassVar[str] = "the standard classification loss"
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """Labels."""
-        return frozenset({"labels"})
-
-    def _losses(self, batch: Batch) -> dict[str, Tensor]:
-        assert batch.labels is not None
-        loss = cross_entropy_loss(
-            batch.student_logits, batch.labels, reduction=batch.reduction, num_items=batch.num_items
-        )
-        return {"loss": loss}

@@ -1,7 +1,7 @@
 """Shapes, masks and reductions of every loss, once: what `F.cross_entropy` takes comes in, rows go on."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
 
@@ -27,7 +27,7 @@ class Rows:
     """The positions of a batch as rows; an ignored one holds zeros and label 0, so that nothing of it can leak."""
 
     student: Float[Tensor, "rows K"]
-    others: tuple[Float[Tensor, "rows K"], ...]
+    others: dict[str, Float[Tensor, "rows K"]]
     """Detached companions of the student: the teacher, a frozen initial student."""
     labels: Int[Tensor, "rows"]
     valid: Bool[Tensor, "rows"]
@@ -66,7 +66,7 @@ def as_rows(
         return torch.where(valid.unsqueeze(-1), flat, 0.0)
 
     safe_labels = torch.where(valid, labels.reshape(-1), 0)
-    companions = tuple(rows(logits.detach()) for logits in others.values())
+    companions = {name: rows(logits.detach()) for name, logits in others.items()}
     return Rows(rows(student_logits), companions, safe_labels, valid, position_shape)
 
 
@@ -160,31 +160,6 @@ def check_reduction(reduction: str, num_items: int | Tensor | None) -> None:
             return
     if not (0 <= num_items < math.inf and num_items == int(num_items)):
         raise ValueError(f"num_items: expected a count of valid positions, got {num_items}")
-
-
-def rowwise_loss(
-    row_loss: Callable[[Rows], Float[Tensor, "rows"]],
-    student_logits: Float[Tensor, "..."],
-    others: dict[str, Float[Tensor, "..."]],
-    labels: Int[Tensor, "..."] | None,
-    *,
-    ignore_index: int,
-    reduction: str,
-    num_items: int | Tensor | None,
-    min_classes: int = 2,
-    labels_only_mask: bool = False,
-) -> Float[Tensor, "..."]:
-    """A loss from its per-row formula: check, flatten, mask, compute, reduce."""
-    check_reduction(reduction, num_items)
-    rows = as_rows(
-        student_logits,
-        others,
-        labels,
-        ignore_index=ignore_index,
-        min_classes=min_classes,
-        labels_only_mask=labels_only_mask,
-    )
-    return reduce_rows(row_loss(rows), rows, reduction=reduction, num_items=num_items)
 
 
 def check_temperature(temperature: float) -> None:

@@ -19,7 +19,6 @@ There is one algorithm, twice: compiled, a row at a time (`_kernel.c`), for what
 tensor code, a block of rows at a time (below), for accelerators, other dtypes, and where no C compiler was at hand.
 """
 
-import functools
 import itertools
 
 import torch
@@ -29,10 +28,7 @@ from torch.nn.functional import softplus
 
 from tpkd.geometry.cone import safe_threshold
 from tpkd.geometry.inputs import can_read_values, computation_dtype
-from tpkd.objectives.injection import inject_direction
-from tpkd.objectives.reduction import check_class_axis, check_reduction, denominator, flat_labels, rowwise_loss
 from tpkd.objectives.tpkd_kernel import kernel_takes, kernel_values_and_direction
-from tpkd.objectives.tpkd_traced import traced_tpkd_loss
 
 _SCRATCH_BYTES = 4_000_000
 """Working memory beside the gradient."""
@@ -43,60 +39,6 @@ _FEW, _FEW_BLIND = 128, 1024
 """Classes that are sorted at once: blindly more, because there no step is saved, and an accelerator sorts quickly."""
 _BLIND_STEPS = 8
 """Enough for a few 1e-8 of the largest entry, with 150,000 classes and all that are active in one lane."""
-
-
-def fast_tpkd_loss(
-    student_logits: Float[Tensor, "..."],
-    teacher_logits: Float[Tensor, "..."],
-    labels: Int[Tensor, "..."],
-    beta: float,
-    ignore_index: int,
-    reduction: str,
-    num_items: int | Tensor | None,
-) -> Float[Tensor, "..."]:
-    """What `tpkd_loss` returns; its arguments, and `beta` already checked.
-
-    Example:
-        >>> student = torch.tensor([[2.0, 0.5, -1.0, 0.0]], requires_grad=True)
-        >>> teacher, labels = torch.tensor([[1.0, 0.0, 0.5, -1.0]]), torch.tensor([0])
-        >>> fast_tpkd_loss(student, teacher, labels, 0.5, -100, "mean", None).detach()
-        tensor(0.6084)
-    """
-    class_axis = check_class_axis(student_logits, {"teacher_logits": teacher_logits}, min_classes=3)
-    if torch.compiler.is_compiling() and not kernel_takes(student_logits, teacher_logits, labels):
-        return rowwise_loss(
-            functools.partial(traced_tpkd_loss, beta=beta),
-            student_logits,
-            {"teacher_logits": teacher_logits},
-            labels,
-            ignore_index=ignore_index,
-            reduction=reduction,
-            num_items=num_items,
-            min_classes=3,
-        )
-    check_reduction(reduction, num_items)
-    shape = student_logits.shape
-    z, zt = _logit_rows(student_logits, class_axis), _logit_rows(teacher_logits.detach(), class_axis)
-    y, valid = flat_labels(labels, shape[:class_axis] + shape[class_axis + 1 :], shape[class_axis], ignore_index)
-    count = denominator(z.shape[0], valid, num_items) if reduction == "mean" else 1
-    # A known weight of all rows goes straight into the gradient. Not in float16, which would lose small entries that a
-    # loss scale saves: there, as with a weight for each row, the backward pass multiplies.
-    is_weighted = isinstance(count, int) and reduction != "none" and z.dtype != torch.float16
-    weight = 1 / int(count) if is_weighted else 1.0
-    wanted = z.requires_grad and torch.is_grad_enabled()
-    values, direction, total = values_and_direction(z.detach(), zt, y, valid, beta, weight, wanted)
-    losses = total if is_weighted else values
-    if direction is not None:
-        losses = inject_direction(z, direction, losses)
-    if is_weighted:
-        return losses
-    return losses.reshape(labels.shape) if reduction == "none" else losses.sum() / count
-
-
-def _logit_rows(logits: Tensor, class_axis: int) -> Tensor:
-    if logits.ndim == 2:
-        return logits
-    return logits.movedim(class_axis, -1).reshape(-1, logits.shape[class_axis])
 
 
 def values_and_direction(

@@ -28,10 +28,10 @@ def traced_tpkd_loss(rows: Rows, *, beta: float) -> Float[Tensor, "rows"]:
         >>> student = torch.tensor([[2.0, 0.5, -1.0, 0.0]])
         >>> teacher, labels = torch.tensor([[1.0, 0.0, 0.5, -1.0]]), torch.tensor([0])
         >>> valid = torch.tensor([True])
-        >>> traced_tpkd_loss(Rows(student, (teacher,), labels, valid, labels.shape), beta=0.5)
+        >>> traced_tpkd_loss(Rows(student, {"teacher_logits": teacher}, labels, valid, labels.shape), beta=0.5)
         tensor([0.6084])
     """
-    z, (zt,), y = rows.student.detach(), rows.others, rows.labels.unsqueeze(-1)
+    z, zt, y = rows.student.detach(), rows.others["teacher_logits"], rows.labels.unsqueeze(-1)
     is_label = torch.arange(z.shape[-1], device=z.device) == y
     masked = [torch.where(is_label, -torch.inf, logits) for logits in (z, zt)]
     largest_r, largest_q = (logits.amax(-1, keepdim=True) for logits in masked)

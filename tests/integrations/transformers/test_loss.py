@@ -119,9 +119,9 @@ def test_the_warm_up_of_dkd_counts_epochs_of_the_trainer(tmp_path):
     epochs = []
 
     class Recording(type(create("dkd"))):
-        def _losses(self, batch):
+        def compute_losses(self, batch):
             epochs.append(batch.epoch)
-            return super()._losses(batch)
+            return super().compute_losses(batch)
 
     settings = {"max_steps": -1, "num_train_epochs": 3, "per_device_train_batch_size": 16}
     trainer_for(tmp_path, student, data, teacher=teacher, objective=Recording(), arguments_=settings).train()

@@ -1,0 +1,79 @@
+"""The base of every method that is a loss of one position at a time: it gives the formula, this does the rest."""
+
+from abc import abstractmethod
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tpkd.objectives.base import BATCH_NEEDS, Batch, Objective
+from tpkd.objectives.reduction import IGNORE_INDEX, as_rows, check_reduction, reduce_rows
+
+
+class RowObjective(Objective):
+    """A method whose loss is a sum over positions: a subclass names itself and gives `row_losses`.
+
+    Shapes, masks, dtypes, reductions and denominators come from here. An instance is also the loss as a function:
+    `objective(student_logits, teacher_logits, labels)` takes what `tpkd_loss` takes. What a method needs besides labels
+    and teacher is passed to `row_losses` by keyword: `initial_logits` as rows, `epoch` and `num_epochs` as they are.
+    Without `"labels"` among the needs, labels only say which positions to ignore.
+
+    Example:
+        >>> import torch
+        >>> from dataclasses import dataclass
+        >>> @dataclass
+        ... class LogitMatching(RowObjective):
+        ...     match_weight: float = 1.0
+        ...
+        ...     def row_losses(self, student, teacher, labels):
+        ...         return self.match_weight * (student - teacher).square().mean(-1)
+        >>> LogitMatching()(torch.ones(2, 3), torch.zeros(2, 3), torch.tensor([0, 1]))
+        tensor(1.)
+    """
+
+    @property
+    def needs(self) -> AbstractSet[str]:
+        """Labels and teacher, unless a method says otherwise: `needs = frozenset({...})` is enough."""
+        return frozenset({"labels", "teacher_logits"})
+
+    @abstractmethod
+    def row_losses(self, *args: Any, **kwargs: Any) -> Float[Tensor, "rows"]:
+        """The loss of each row: `row_losses(self, student, teacher, labels)`, of `(rows, K)` twice and `(rows,)`.
+
+        No gradient flows to the teacher, which is `None` where it is not needed; an ignored row holds zeros.
+        """
+
+    def __call__(
+        self,
+        student_logits: Float[Tensor, "..."],
+        teacher_logits: Float[Tensor, "..."] | None = None,
+        labels: Int[Tensor, "..."] | None = None,
+        *,
+        initial_logits: Float[Tensor, "..."] | None = None,
+        ignore_index: int = IGNORE_INDEX,
+        reduction: str = "mean",
+        num_items: int | Tensor | None = None,
+        **more: Any,
+    ) -> Float[Tensor, "..."]:
+        """The loss as a function; see `tpkd_loss` for the arguments. `more` is what else `row_losses` takes."""
+        check_reduction(reduction, num_items)
+        needs, given = self.needs, {"teacher_logits": teacher_logits, "initial_logits": initial_logits}
+        others: dict[str, Any] = {name: logits for name, logits in given.items() if name in needs}
+        rows = as_rows(
+            student_logits,
+            others,
+            labels,
+            ignore_index=ignore_index,
+            min_classes=self.min_classes,
+            labels_only_mask="labels" not in needs,
+        )
+        teacher = rows.others.pop("teacher_logits", None)
+        losses = self.row_losses(rows.student, teacher, rows.labels, **rows.others, **more)
+        return reduce_rows(losses, rows, reduction=reduction, num_items=num_items)
+
+    def compute_losses(self, batch: Batch) -> dict[str, Tensor]:
+        """One loss, `"loss"`."""
+        more = {name: getattr(batch, name) for name in (BATCH_NEEDS & self.needs) - {"labels", "teacher_logits"}}
+        more |= {"reduction": batch.reduction, "num_items": batch.num_items}
+        return {"loss": self(batch.student_logits, batch.teacher_logits, batch.labels, **more)}
