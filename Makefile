@@ -7,23 +7,23 @@ export OMP_NUM_THREADS ?= 1
 .PHONY: help demo test test-timm test-baseline test-faults check bench docs browser paper evidence wheel
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
 
 demo: .venv/installed-report,train ## the whole paper on scikit-learn's digits: grid, studies and report (a few minutes, no download)
 	$(BIN)/tpkd demo
 
-test: .venv/installed-dev ## run every test, the examples in the documentation included
+test: .venv/installed-dev ## run every test, including the examples in the documentation
 	$(BIN)/python -m pytest -n $(WORKERS) --doctest-modules src tests
 	@$(MAKE) --no-print-directory test-timm
 
-test-timm: .venv-timm/installed ## the paper's vision models and the task for timm; an environment of its own, because timm brings torchvision
+test-timm: .venv-timm/installed ## the paper's vision models and the timm task, in a separate environment because timm brings torchvision
 	.venv-timm/bin/python -m pytest tests/models_timm tests/integrations_timm
 
-test-baseline: .venv/installed-dev ## the numerical packages as on a processor without AVX2 or AVX-512, where sums round differently
+test-baseline: .venv/installed-dev ## the numerical tests as on a processor without AVX2 or AVX-512, where sums round differently
 	ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41 \
 		$(BIN)/python -m pytest -n $(WORKERS) tests/geometry tests/theory tests/parameter_space tests/objectives tests/paper
 
-test-faults: .venv/installed-dev ## the whole of the fault tests: more kills, corruptions, hostile files and batches than `make test`
+test-faults: .venv/installed-dev ## all fault tests: more kills, corruptions, hostile files and batches than `make test`
 	TPKD_FAULTS=full $(BIN)/python -m pytest -n $(WORKERS) tests/faults
 
 check: .venv/installed-dev ## formatting, lints and strict types
@@ -42,10 +42,10 @@ browser: ## install Chromium for the page tests (Debian and Ubuntu)
 		sudo=$$([ "$$(id -u)" = 0 ] || echo sudo); \
 		$$sudo apt-get update -qq && $$sudo apt-get install -y -qq --no-install-recommends chromium; }
 
-evidence: .venv/installed-dev ## write the tables of docs/evidence.md anew from results/
+evidence: .venv/installed-dev ## rewrite the tables of docs/evidence.md from results/
 	$(BIN)/python tools/evidence_page.py
 
-paper: .venv/installed-dev ## write PAPER.md anew from the docstrings and tests
+paper: .venv/installed-dev ## rewrite PAPER.md from docstrings and tests
 	$(BIN)/python tools/paper_index.py
 
 wheel: .venv/installed-dev ## build the release into dist/, audit the wheel's stable ABI, and try it where there is no compiler

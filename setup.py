@@ -1,8 +1,8 @@
-"""How the kernel of the loss is built where there is a C compiler, which pyproject.toml cannot say.
+"""Build the kernel of the loss if there is a C compiler, which pyproject.toml cannot express.
 
 Environment variables:
     TPKD_REQUIRE_KERNEL=1   a kernel that cannot be built is an error
-    TPKD_BASELINE_KERNEL=1  no code for newer processors beside that for the oldest of the architecture
+    TPKD_BASELINE_KERNEL=1  compile for the oldest processor of the architecture only
 """
 
 import os
@@ -35,11 +35,11 @@ KERNEL = Extension(
     libraries=LIBRARIES,
     py_limited_api=True,
     depends=["setup.py"],
-    # Without a compiler tensor code does the same; a wheel for others should not be built without one.
+    # Without a compiler, tensor code takes over; a wheel for release must have its kernel.
     optional=os.environ.get("TPKD_REQUIRE_KERNEL") != "1",
 )
 
-if sysconfig.get_config_var("Py_GIL_DISABLED"):  # which has no stable interface to compile for
+if sysconfig.get_config_var("Py_GIL_DISABLED"):  # free-threaded Python has no stable ABI
     setup()
 else:
     setup(ext_modules=[KERNEL], options={"bdist_wheel": {"py_limited_api": "cp311"}})

@@ -1,13 +1,13 @@
-"""The examples of a page: found, and run from top to bottom in one namespace and one directory.
+"""Find the examples of a page and run them from top to bottom, in one namespace and one directory.
 
-What a block is follows from its fence alone, so that a reader sees what happens to it:
+The fence alone decides what happens to a block, so that a reader can see it:
 
 - `python` runs; `bash` runs line by line; a `text` block holds exactly what the block above it printed;
 - a block whose title is the name of a file is that file, for the blocks below it;
-- a `bash` block whose title begins with "Not run" is only read: its commands, options and configurations must exist;
+- a `bash` block whose title begins with "Not run" is only checked: its commands, options and configurations must exist;
 - a line that ends in `# exit 1` must end with that code.
 
-Anything else is an error: no example stands on a page without being tried.
+Anything else is an error: every example on a page is tried.
 """
 
 import os
@@ -31,7 +31,7 @@ FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)(?P<info>[^\n`]*)\n(?P<t
 FILE_NAME = re.compile(r"[\w./-]+\.[a-z]+")
 NOT_RUN = "Not run"
 COLUMNS = "96"
-"""The width at which commands print: that of a block on the page."""
+"""The width at which commands print, which fits a block on the page."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Block:
 
     @property
     def file(self) -> str | None:
-        """The name under which the blocks below find this one, if its title is one."""
+        """The file name under which later blocks find this one, if its title is a file name."""
         return self.title if FILE_NAME.fullmatch(self.title) else None
 
     @property
@@ -56,7 +56,7 @@ class Block:
 
 
 def find_blocks(markdown: str) -> list[Block]:
-    """Every fenced block, in order; one inside a list or an admonition loses its indentation."""
+    """Every fenced block, in order; blocks inside lists and admonitions are dedented."""
     found = []
     for match in FENCE.finditer(markdown):
         title = re.search(r'title="([^"]*)"', match["info"])
@@ -130,7 +130,7 @@ def run_command(command: str) -> str:
 
 
 def check_command(command: str) -> None:
-    """See that a command could run: its verbs, options, targets, extras, files and configurations exist."""
+    """Check that a command could run: its verbs, options, targets, extras, files and configurations exist."""
     words = shlex.split(command, comments=True)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     match words:
@@ -171,7 +171,7 @@ def _check_tpkd(arguments: list[str]) -> None:
 
 
 def check_settings(settings: dict[str, Any]) -> None:
-    """See that a piece of a configuration is one, once what every run needs is added."""
+    """Check that a piece of a configuration is valid once the required keys are added."""
     from tpkd.config.loading import resolve_config
 
     rest = {"objective": "tpkd", "optimizer": {"name": "sgd", "learning_rate": 0.1}, "epochs": 1}

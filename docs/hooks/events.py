@@ -1,4 +1,4 @@
-"""What mkdocs does for this site beyond its settings: pages from other sources, formulas, and one real run."""
+"""mkdocs hooks for this site: pages from other sources, formulas, and the output of examples."""
 
 import tempfile
 from pathlib import Path
@@ -21,7 +21,7 @@ PRINTED = "<!-- printed -->"
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Spell out the folders in the navigation, and leave out a page that measurements have not written yet."""
+    """Expand folders in the navigation, and leave out the evidence page if it does not exist yet."""
     config.nav = [entry for entry in _spelled_out(config.nav) if entry != {"Evidence": EVIDENCE} or _measured()]
     return config
 
@@ -59,7 +59,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Fill in what a page takes from elsewhere, and lead its links right."""
+    """Fill in what a page includes from elsewhere, and redirect its links."""
     address = page.file.src_uri
     source = SOURCES.get(address, f"docs/{address}")
     while PRINTED in markdown:

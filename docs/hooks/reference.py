@@ -65,7 +65,7 @@ def package_page(package: str) -> str:
 
 def top_page() -> str:
     """The names that stand at the top of the package, each with a link to where it is described."""
-    lines = ["# tpkd", "", summary("tpkd"), "", "Everything public stands in a package of its own:", ""]
+    lines = ["# tpkd", "", summary("tpkd"), "", "The public packages:", ""]
     lines += [f"- [`{package}`]({package}.md): {summary(package).splitlines()[0]}" for package in PACKAGES]
     lines += ["", "These names also stand at the top, as `tpkd.NAME`:", ""]
     lines += [f"- [`{name}`][{home}.{name}]" for name, home in public_names("tpkd").items()]
@@ -83,7 +83,7 @@ def described() -> dict[str, str]:
 
 
 def link_names(markdown: str) -> str:
-    """Lead from each public name that stands as code in a sentence or table to its entry in the reference."""
+    """Link each public name that is code in a sentence or table to its entry in the reference."""
     entries = described()
     pieces = FENCED.split(markdown)  # every second piece is a block of code or a heading
     return "".join(

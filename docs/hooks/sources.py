@@ -71,11 +71,11 @@ def difference(before: str, after: str) -> str:
 
 
 def redirect_links(markdown: str, source: str, page: str) -> str:
-    """Make the links of a file right on a page of the site: to its pages where there is one, else to the repository.
+    """Redirect the links of a file for the site: to its page if there is one, otherwise to the repository.
 
     Args:
         markdown: text written for `source`.
-        source: file the text stands in, from the root of the repository.
+        source: file that holds the text, from the root of the repository.
         page: page of the site that shows it, from docs/.
 
     Example:

@@ -1,4 +1,4 @@
-"""The built site, once for all tests and workers, and what stands in it."""
+"""The site, built once for all tests and workers, and its links."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def build_site(factory) -> Path:
-    """Build into a folder that the workers of one test run share; whoever comes first does it."""
+    """Build into a folder that all workers of a test run share; the first one builds."""
     base = factory.getbasetemp()
     base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     site, log = base / "site", base / "site.log"

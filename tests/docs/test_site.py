@@ -1,4 +1,4 @@
-"""The site is whole: built without a warning, every link arrives, formulas are drawn, nothing comes from afar."""
+"""The site builds without a warning, every link resolves, formulas are drawn, and nothing is loaded from elsewhere."""
 
 import re
 from pathlib import Path
@@ -59,7 +59,7 @@ def test_every_formula_is_drawn(site):
         text = page.read_text()
         assert not re.search(r'class="arithmatex">(?!<math)', text), page
         assert "<merror" not in text
-        # In prose a dollar that opens no formula would be shown as it stands.
+        # In prose, a dollar that opens no formula would be shown as a dollar.
         prose = re.sub(r"<(pre|code|script|style|annotation)\b.*?</\1>", "", text, flags=re.DOTALL)
         if page.name != "diagnosis.html":
             assert not re.search(r"\$[^$\n<]+\$", prose), page
@@ -103,7 +103,7 @@ def test_each_host_shows_its_difference(site):
 
 
 def test_the_start_page_is_the_readme(site):
-    """Every sentence of the sections that it takes stands on it: one source, nothing copied by hand."""
+    """It includes sections of the README: one source, nothing copied by hand."""
     text = re.sub(r"<[^>]+>", "", (site / "index.html").read_text())
     words = " ".join(text.split())
     for sentence in (
