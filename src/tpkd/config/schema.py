@@ -2,11 +2,10 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
 from tpkd.config.output import fill_output
 from tpkd.config.section import (
-    SECTION,
     Count,
     CountOrZero,
     Epochs,
@@ -17,17 +16,14 @@ from tpkd.config.section import (
     PlainData,
     PositiveReal,
     Real,
+    Section,
     Seed,
     Source,
 )
 from tpkd.config.study import StudyConfig
 
 
-class _Section(BaseModel):
-    model_config = SECTION
-
-
-class DataConfig(_Section):
+class DataConfig(Section):
     """Which samples."""
 
     name: Source
@@ -38,7 +34,7 @@ class DataConfig(_Section):
     """Accept a label of a table that occurs once where others occur often; it looks like a stray comma."""
 
 
-class ViewsConfig(_Section):
+class ViewsConfig(Section):
     """How images become inputs: the fields of a view recipe. Only `seed` draws the views; the run's seed chooses."""
 
     num_views: Annotated[int, Field(gt=0, le=10_000)] = 1
@@ -52,19 +48,19 @@ class ViewsConfig(_Section):
     interpolation: Literal["bicubic", "bilinear"] = "bicubic"
 
 
-class TextConfig(_Section):
+class TextConfig(Section):
     """How texts become inputs; the tokenizer is the model's."""
 
     max_length: Annotated[int, Field(ge=3, le=1_000_000)] = 128
     padding: Literal["max_length", "longest"] = "max_length"
 
 
-class StudentConfig(_Section):
+class StudentConfig(Section):
     """The network that learns. Its start depends on nothing but this section and the files it names."""
 
     model: Source
     """`builtin:mlp`, `builtin:resnet20`, `builtin:bert`, `timm:NAME` or `hf:PATH_OR_ID`."""
-    options: ModelOptions = {}
+    options: ModelOptions = Field({})
     weights: LocalPath | None = None
     """A `.safetensors`, `.pth`, `.pt` or `.bin` file; of the last three nothing but tensors is read."""
     head: Literal["own", "random", "probe"] = "own"
@@ -79,12 +75,12 @@ class StudentConfig(_Section):
     """Layers whose pooled features are compared with the teacher's, by objectives that do."""
 
 
-class TeacherConfig(_Section):
+class TeacherConfig(Section):
     """The network that teaches: from a cache, or run at every step."""
 
     model: Source | None = None
     """Left out, the cache is taken as it is, whatever network it was built with."""
-    options: ModelOptions = {}
+    options: ModelOptions = Field({})
     weights: LocalPath | None = None
     """A `.safetensors`, `.pth`, `.pt` or `.bin` file; of the last three nothing but tensors is read."""
     untrained: bool = False
@@ -98,7 +94,7 @@ class TeacherConfig(_Section):
     """Where the teacher needs another size or normalisation than the student; same number of views, seed, pad, flip."""
     class_names: LocalPath | None = None
     """A file with the teacher's classes, one a line, where they are not those of the data."""
-    rename: dict[str, str] = {}
+    rename: dict[str, str] = Field({})
     """Teacher class -> class of the data, for those that are called differently."""
     cache: LocalPath | None = None
     """The directory of its cache; left out, the teacher runs at every step."""
@@ -119,7 +115,7 @@ class TeacherConfig(_Section):
         return self
 
 
-class InitialConfig(_Section):
+class InitialConfig(Section):
     """The frozen copy of the student at its start, which DP-U and DP-S ask for."""
 
     cache: LocalPath | None = None
@@ -127,14 +123,14 @@ class InitialConfig(_Section):
     cache_dtype: Literal["float16", "float32"] = "float32"
 
 
-class ObjectiveConfig(_Section):
+class ObjectiveConfig(Section):
     """What is learned from labels and teacher: a name of `tpkd methods` and its settings."""
 
     name: str
-    settings: PlainData = {}
+    settings: PlainData = Field({})
 
 
-class SGDConfig(_Section):
+class SGDConfig(Section):
     """Stochastic gradient descent with momentum; weight decay on every parameter."""
 
     name: Literal["sgd"] = "sgd"
@@ -143,7 +139,7 @@ class SGDConfig(_Section):
     weight_decay: NonNegativeReal = 0.0
 
 
-class AdamWeightDecayConfig(_Section):
+class AdamWeightDecayConfig(Section):
     """Google's Adam for BERT: no bias correction, decay on all but bias and LayerNorm."""
 
     name: Literal["adam-weight-decay"] = "adam-weight-decay"
@@ -153,13 +149,13 @@ class AdamWeightDecayConfig(_Section):
     weight_decay: NonNegativeReal = 0.01
 
 
-class ConstantSchedule(_Section):
+class ConstantSchedule(Section):
     """The base rate throughout."""
 
     name: Literal["constant"] = "constant"
 
 
-class WarmupLinearSchedule(_Section):
+class WarmupLinearSchedule(Section):
     """k / warmup of the base rate while k < warmup, then 1 - k / iterations, k counted from 0."""
 
     name: Literal["warmup-linear"] = "warmup-linear"
@@ -167,7 +163,7 @@ class WarmupLinearSchedule(_Section):
     """Iterations."""
 
 
-class CheckpointConfig(_Section):
+class CheckpointConfig(Section):
     """When the state of the run goes to disk; changes nothing that is computed."""
 
     every: Count = 500
@@ -175,7 +171,7 @@ class CheckpointConfig(_Section):
     keep: Count = 2
 
 
-class EvaluationConfig(_Section):
+class EvaluationConfig(Section):
     """The test split, after the last epoch; there is no choice of a best one."""
 
     batch_size: Count = 256
@@ -185,7 +181,7 @@ class EvaluationConfig(_Section):
     """At most so many test samples, for a quick try."""
 
 
-class RunConfig(_Section):
+class RunConfig(Section):
     """One training run."""
 
     output: Output
@@ -228,7 +224,7 @@ class RunConfig(_Section):
     """Steps between looks at how far the teacher is blocked on the batch; 0: never."""
     tensorboard: bool = True
     study: StudyConfig = StudyConfig()
-    methods: dict[str, PlainData] = {}
+    methods: dict[str, PlainData] = Field({})
     """Overrides (dotted key -> value) that hold only for one objective, by its name."""
 
     @model_validator(mode="before")

@@ -3,13 +3,17 @@
 import math
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
 from tpkd.errors import InputError, shortened
 from tpkd.files import check_path
 
-SECTION = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
-"""Frozen; unknown keys and numbers that are not finite are refused; what stands below a key describes it."""
+
+class Section(BaseModel):
+    """Frozen; unknown keys and numbers that are not finite are refused; the docstring of a key describes it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+
 
 DATA_PLACEHOLDER = "$TPKD_DATA"
 """Stands in a path for the folder that the variable of that name gives: the only one that is ever filled in."""

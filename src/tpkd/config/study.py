@@ -2,16 +2,12 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, Field, NonNegativeFloat, model_validator
+from pydantic import Field, NonNegativeFloat, model_validator
 
-from tpkd.config.section import SECTION, Count, CountOrZero, Epochs, PositiveReal, Seed
-
-
-class _Section(BaseModel):
-    model_config = SECTION
+from tpkd.config.section import Count, CountOrZero, Epochs, PositiveReal, Section, Seed
 
 
-class BlockingConfig(_Section):
+class BlockingConfig(Section):
     """`tpkd study blocking`: every view of fixed samples, at every state."""
 
     states: Epochs = ()
@@ -21,7 +17,7 @@ class BlockingConfig(_Section):
     """Which samples: not stated in the paper."""
 
 
-class ExactHeadConfig(_Section):
+class ExactHeadConfig(Section):
     """`tpkd study exact-head`: steps of the classifier alone, on frozen features."""
 
     states: Epochs = ()
@@ -32,7 +28,7 @@ class ExactHeadConfig(_Section):
     """Of the output; up to 4/5, where the descent of the joint potential is stated."""
 
 
-class CertificatesConfig(_Section):
+class CertificatesConfig(Section):
     """`tpkd study certificates`: restricted spectra and pairs of ordinary training iterations."""
 
     states: Epochs = ()
@@ -45,7 +41,7 @@ class CertificatesConfig(_Section):
     spectral_tolerance: Annotated[float, Field(ge=0, lt=1)] = 1e-12
 
 
-class ContinuationConfig(_Section):
+class ContinuationConfig(Section):
     """`tpkd study continuation`: three objectives from one state, on the same samples."""
 
     state: Count | None = None
@@ -57,7 +53,7 @@ class ContinuationConfig(_Section):
     """Iterations after which they are looked at; the start and the end always are."""
 
 
-class StudyConfig(_Section):
+class StudyConfig(Section):
     """The mechanism study on the snapshots of a run."""
 
     seed: Seed = 0
