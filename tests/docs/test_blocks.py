@@ -73,6 +73,7 @@ def page_of(directory, text):
         (f'```bash title="{NOT_RUN}: heavy"\ntpkd tain configs/digits.yaml\n```', "tain"),
         (f'```bash title="{NOT_RUN}: heavy"\ntpkd demo --put x\n```', "--put"),
         ("```bash\nmake nothing\n```", "no make target"),
+        ("```bash\ngit clone https://github.com/tpkd/other\n```", "nothing is known to check"),
         ('```bash\npip install ".[reprot]"\n```', "no extra"),
         ("```yaml\ndata: {name: digits, pad: 3}\n```", "pad"),
         ("```\nwhat is this\n```", "nothing is known to try"),
