@@ -157,7 +157,7 @@ def test_a_half_precision_cache_rounds_the_answers_to_both_splits(ce_run):
     for split in ("train", "test"):
         pool, _ = _pool(bench, split)
         assert torch.equal(pool.teacher_logits, pool.teacher_logits.half().double()), split
-    ids, views = np.repeat(pool.dataset.ids, 8), np.tile(np.arange(8), len(pool.dataset))
+    ids, views = np.repeat(pool.rows.dataset.ids, 8), np.tile(np.arange(8), len(pool.rows.dataset))
     raw, _ = raw_digits("test", ids)
     exact = teacher_logits(ce_run, "test", ids, views, ViewRecipe(**VIEWS).render(raw, ids, views))
     # Equal but where float32 sums in another order fall on the other side of a rounding.

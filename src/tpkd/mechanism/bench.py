@@ -1,21 +1,23 @@
 """The snapshots of a run as starting points: found, checked, and put back as often as a study asks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from tpkd.config.loading import ConfigError, keyed
 from tpkd.config.schema import RunConfig
-from tpkd.data.batches import ModelInputs, SampleBatch, TrainingBatches
+from tpkd.data.batches import ModelInputs, SampleBatch, TrainingBatches, load_batches
 from tpkd.data.dataset import Dataset
 from tpkd.data.slicing import to_device
 from tpkd.errors import InputError
 from tpkd.geometry import PAPER_BETA
-from tpkd.mechanism.coefficient import create_for_study
-from tpkd.mechanism.record import SnapshotState, StudySource
+from tpkd.mechanism.checks import Checks
+from tpkd.mechanism.coefficient import create_for_study, study_beta
+from tpkd.mechanism.record import Scaling, SnapshotState, StudySource
 from tpkd.models.weights import weights_fingerprint
 from tpkd.parameter_space import network_logits
 from tpkd.teacher.cache.recipe import library_versions
@@ -30,6 +32,10 @@ from tpkd.training.state import restore
 
 OnProgress = Callable[[int, int], None]
 """Called with the parts of a study that are done, and how many there are."""
+
+
+def no_progress(done: int, total: int) -> None:
+    """Tell nobody how far a study is."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +53,13 @@ class Bench:
     run: Run
     directory: Path
     teacher: FrozenModel
+    beta: float = PAPER_BETA
+    """The coefficient of TPKD and its controls."""
 
-    @property
-    def source(self) -> StudySource:
-        """What a record says about the run."""
+    def head(self, scalings: Iterable[Scaling], checks: Checks | None = None) -> dict[str, Any]:
+        """The fields of `StudyRecord`, with which every record of a study begins."""
         config = self.run.config
-        return StudySource(
+        source = StudySource(
             objective=config.objective.name,
             seed=config.seed,
             student=config.student.model,
@@ -62,6 +69,13 @@ class Bench:
             teacher_fingerprint=self.teacher.fingerprint,
             versions=library_versions(),
         )
+        return {
+            "source": source,
+            "study_seed": config.study.seed,
+            "tolerance": config.study.tolerance,
+            "scalings": tuple(scalings),
+            "checks": checks.records() if checks else (),
+        }
 
     @property
     def learning_rate(self) -> float:
@@ -102,10 +116,23 @@ class Bench:
         num_samples = batch_size * num_batches
         return TrainingBatches(dataset, self.run.preparation, seed=seed, batch_size=batch_size, num_samples=num_samples)
 
-    def iterations(self, name: str, batches: TrainingBatches, *, beta: float = PAPER_BETA) -> Run:
+    def visit(
+        self, epochs: Sequence[int], batches: TrainingBatches, on_progress: OnProgress
+    ) -> Iterator[tuple[Snapshot, Iterator[tuple[int, SampleBatch]]]]:
+        """Each snapshot with all batches, numbered; progress is told after each batch."""
+
+        def numbered(done: int) -> Iterator[tuple[int, SampleBatch]]:
+            for number, samples in enumerate(load_batches(batches, workers=self.run.config.workers)):
+                yield number, samples
+                on_progress(done + number + 1, len(epochs) * len(batches))
+
+        for position, epoch in enumerate(epochs):
+            yield self.snapshot(epoch), numbered(position * len(batches))
+
+    def iterations(self, name: str, batches: TrainingBatches) -> Run:
         """The run with another objective and other batches; network, optimiser and scaler are the same objects."""
         config = self.run.config.model_copy(update={"batch_size": batches.batch_size})
-        objective = create_for_study(name, beta)
+        objective = create_for_study(name, self.beta)
         return replace(self.run, config=config, dataset=batches.dataset, batches=batches, objective=objective)
 
     def student_logits(self, inputs: ModelInputs) -> Float[Tensor, "N K"]:
@@ -130,16 +157,20 @@ def call(model: nn.Module, inputs: ModelInputs) -> Tensor:
     return logits
 
 
-def open_bench(config: RunConfig, directory: str | Path | None = None) -> Bench:
+def open_bench(
+    config: RunConfig, directory: str | Path | None = None, *, compared: tuple[str, ...] | None = None
+) -> Bench:
     """Put a trained run together again.
 
     Args:
         config: the run, as it was trained.
         directory: where it is kept, by default what the configuration says.
+        compared: the objectives of the study, whose settings say the coefficient; the paper's without them.
 
     Raises:
         InputError: there is no such run, it is of another configuration, or nothing can be studied on it.
     """
+    beta = PAPER_BETA if compared is None else study_beta(config, compared)
     check_names(config)
     directory = Path(directory or config.directory)
     _check_snapshots(config)
@@ -154,7 +185,7 @@ def open_bench(config: RunConfig, directory: str | Path | None = None) -> Bench:
         raise ConfigError("teacher: missing, and a study compares the student with one")
     if run.dataset.num_classes < MIN_CLASSES:
         raise InputError(f"data: expected at least {MIN_CLASSES} classes, found {run.dataset.num_classes}")
-    return Bench(run, directory, run.teacher)
+    return Bench(run, directory, run.teacher, beta)
 
 
 def _check_snapshots(config: RunConfig) -> None:

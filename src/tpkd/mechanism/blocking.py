@@ -1,6 +1,5 @@
 """`tpkd study blocking`: how often ordinary training blocks full imitation, and what is left to learn there."""
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -9,12 +8,12 @@ import torch
 from torch import Tensor
 
 from tpkd.config.schema import RunConfig
-from tpkd.data.batches import Preparation, SampleBatch
-from tpkd.data.dataset import Dataset
+from tpkd.data.batches import Preparation
 from tpkd.data.order import SampleOrder
 from tpkd.data.slicing import to_device
-from tpkd.mechanism.bench import Bench, OnProgress, choose_epochs, open_bench
+from tpkd.mechanism.bench import Bench, OnProgress, choose_epochs, no_progress, open_bench
 from tpkd.mechanism.checks import Checks, Statement, scaling
+from tpkd.mechanism.pool import Rows
 from tpkd.mechanism.record import (
     BlockedSet,
     BlockingRecord,
@@ -26,8 +25,7 @@ from tpkd.mechanism.record import (
 )
 from tpkd.teacher.frozen import FrozenModel, OnlineModel, given_test_logits
 from tpkd.teacher.network import build_teacher, class_map, teacher_preparation
-from tpkd.teacher.recipes import cache_rows
-from tpkd.theory import Diagnosis, diagnose
+from tpkd.theory import Diagnosis
 
 STATEMENTS = {
     "cost-bounds-loss": Statement("D_inf(q || r) >= KL(q || r)"),
@@ -41,14 +39,12 @@ STATEMENTS = {
 class _Pool:
     """Fixed samples of one split in all their views, and what the teacher says about them."""
 
-    dataset: Dataset
-    labels: Tensor
-    view_ids: Tensor
+    rows: Rows
     teacher_logits: Tensor
 
 
 def study_blocking(
-    config: RunConfig, directory: str | Path | None = None, *, on_progress: OnProgress | None = None
+    config: RunConfig, directory: str | Path | None = None, *, on_progress: OnProgress = no_progress
 ) -> BlockingRecord:
     """Look at every state of a run on fixed samples, each in all its views.
 
@@ -84,20 +80,10 @@ def study_blocking(
         states = []
         for epoch in epochs:
             states.append(_state(bench, bench.snapshot(epoch).about, pool, checks))
-            if on_progress is not None:
-                on_progress(len(splits) * len(epochs) + len(states), len(settings.splits) * len(epochs))
-        ids = tuple(pool.dataset.ids.tolist())
-        num_views = bench.run.preparation.num_views
-        splits.append(BlockingSplit(split, pool.dataset.fingerprint, num_views, ids, tuple(states)))
-    return BlockingRecord(
-        source=bench.source,
-        study_seed=config.study.seed,
-        tolerance=config.study.tolerance,
-        scalings=tuple(scalings),
-        checks=checks.records(),
-        splits=tuple(splits),
-        missing=missing,
-    )
+            on_progress(len(splits) * len(epochs) + len(states), len(settings.splits) * len(epochs))
+        dataset, num_views = pool.rows.dataset, bench.run.preparation.num_views
+        splits.append(BlockingSplit(split, dataset.fingerprint, num_views, tuple(dataset.ids.tolist()), tuple(states)))
+    return BlockingRecord(**bench.head(scalings, checks), splits=tuple(splits), missing=missing)
 
 
 def _pool(bench: Bench, split: str) -> tuple[_Pool, tuple[Scaling, ...]]:
@@ -110,23 +96,16 @@ def _pool(bench: Bench, split: str) -> tuple[_Pool, tuple[Scaling, ...]]:
     dataset = whole.subset(chosen)
     scaled = scaling(f"{split}.samples", asked, count, f"the split has {len(whole)} samples")
     assert config.teacher is not None
+    rows = Rows.in_all_views(dataset, run.preparation.num_views)
     if split == "test" and config.teacher.model is None:
-        answers = given_test_logits(config, whole)[chosen].to(bench.teacher.dtype).double()
-        return _Pool(dataset, torch.from_numpy(dataset.labels), torch.zeros(count, dtype=torch.long), answers), scaled
-    return _ask_teacher(bench, split, dataset), scaled
-
-
-def _ask_teacher(bench: Bench, split: str, dataset: Dataset) -> _Pool:
-    run = bench.run
+        return _Pool(rows, given_test_logits(config, whole)[chosen].to(bench.teacher.dtype).double()), scaled
     teacher, preparation = _teacher(bench, split)
-    answers, views = [], []
-    for block in _blocks(bench, dataset, preparation):
+    answers = []
+    for block in rows.blocks(preparation, config.evaluation.batch_size):
         inputs = to_device(block.inputs, run.accelerator.device)
         logits = teacher.answer(inputs, block.sample_ids, block.view_ids).logits
         answers.append(logits.to(bench.teacher.dtype).double().cpu())  # of a cache they are that already
-        views.append(block.view_ids)
-    labels = torch.from_numpy(np.repeat(dataset.labels, preparation.num_views))
-    return _Pool(dataset, labels, torch.cat(views), torch.cat(answers))
+    return _Pool(rows, torch.cat(answers)), scaled
 
 
 def _no_answers_to_test(bench: Bench) -> str | None:
@@ -152,20 +131,8 @@ def _teacher(bench: Bench, split: str) -> tuple[FrozenModel, Preparation]:
     return OnlineModel(model, (), mapping), teacher_preparation(config, run.dataset)
 
 
-def _blocks(bench: Bench, dataset: Dataset, preparation: Preparation) -> Iterator[SampleBatch]:
-    """Every view of every sample, all views of one sample after the other."""
-    rows = cache_rows(dataset, preparation)
-    size = bench.run.config.evaluation.batch_size
-    for start in range(0, len(rows), size):
-        stop = min(start + size, len(rows))
-        ids, views = (torch.from_numpy(keys[start:stop]) for keys in (rows.sample_ids, rows.view_ids))
-        yield SampleBatch(rows.inputs(start, stop), torch.zeros_like(ids), ids, views, torch.zeros_like(ids))
-
-
 def _state(bench: Bench, about: SnapshotState, pool: _Pool, checks: Checks) -> BlockingState:
-    blocks = _blocks(bench, pool.dataset, bench.run.preparation)
-    student_logits = torch.cat([bench.student_logits(block.inputs) for block in blocks])
-    found = diagnose(student_logits, pool.teacher_logits, pool.labels)
+    found = pool.rows.diagnose(bench, pool.teacher_logits)
     blocked = found.blocked
     checks.add("cost-bounds-loss", found.transfer_cost - found.conditional_loss)
     checks.add("confidence-grows", found.min_confidence - found.confidence)
@@ -176,7 +143,7 @@ def _state(bench: Bench, about: SnapshotState, pool: _Pool, checks: Checks) -> B
         state=about,
         positive=int((found.conditional_loss[blocked] > bench.run.config.study.tolerance).sum()),
         views=tuple(
-            BlockingView(**asdict(_blocked_set(found, pool.view_ids == view)), view=view)
+            BlockingView(**asdict(_blocked_set(found, torch.from_numpy(pool.rows.view_ids == view))), view=view)
             for view in range(bench.run.preparation.num_views)
         ),
     )

@@ -1,14 +1,15 @@
 """`tpkd study certificates`: whether the conditional advantage survives ordinary backpropagation."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from tpkd.config.schema import RunConfig
-from tpkd.data.batches import SampleBatch, TrainingBatches, load_batches
+from tpkd.data.batches import SampleBatch, TrainingBatches
 from tpkd.data.slicing import to_device
 from tpkd.geometry import (
     PAPER_BETA,
@@ -18,9 +19,8 @@ from tpkd.geometry import (
     joint_cosine_bound,
     joint_distortion_limit,
 )
-from tpkd.mechanism.bench import Bench, OnProgress, Snapshot, call, choose_epochs, ends, open_bench
+from tpkd.mechanism.bench import Bench, OnProgress, Snapshot, call, choose_epochs, ends, no_progress, open_bench
 from tpkd.mechanism.checks import Checks, Statement, scaling
-from tpkd.mechanism.coefficient import study_beta
 from tpkd.mechanism.record import CertificateBatch, CertificatesRecord, CertificateState, PairSpectrum
 from tpkd.parameter_space import PairCertificate, certify
 from tpkd.training.step import take_step
@@ -43,7 +43,7 @@ GENERAL = {
 
 
 def study_certificates(
-    config: RunConfig, directory: str | Path | None = None, *, on_progress: OnProgress | None = None
+    config: RunConfig, directory: str | Path | None = None, *, on_progress: OnProgress = no_progress
 ) -> CertificatesRecord:
     """Test the geometry of fixed batches at an early and a late state, and make one training iteration on each.
 
@@ -66,25 +66,22 @@ def study_certificates(
     """
     settings = config.study.certificates
     epochs = choose_epochs(config, "certificates.states", settings.states, ends(config.snapshots))
-    beta = study_beta(config, OBJECTIVES)
-    bench = open_bench(config, directory)
+    bench = open_bench(config, directory, compared=OBJECTIVES)
     num_samples, num_classes = len(bench.run.dataset), bench.run.dataset.num_classes
     size = min(settings.batch_size, num_samples)
     count = min(settings.batches, num_samples // size)
     batches = bench.batches(bench.run.dataset, batch_size=size, num_batches=count)
-    statements = STATEMENTS if beta == PAPER_BETA else STATEMENTS | GENERAL
+    statements = STATEMENTS if bench.beta == PAPER_BETA else STATEMENTS | GENERAL
     checks = Checks(statements, config.study.tolerance)
-    states = tuple(_states(bench, epochs, batches, beta, checks, on_progress))
+    visits = bench.visit(epochs, batches, on_progress)
+    states = tuple(_state(bench, snapshot, batches, samples, checks) for snapshot, samples in visits)
     reason = f"the data have {num_samples} samples"
+    scaled = (
+        *scaling("batch_size", settings.batch_size, size, reason),
+        *scaling("batches", settings.batches, count, reason),
+    )
     return CertificatesRecord(
-        source=bench.source,
-        study_seed=config.study.seed,
-        tolerance=config.study.tolerance,
-        scalings=(
-            *scaling("batch_size", settings.batch_size, size, reason),
-            *scaling("batches", settings.batches, count, reason),
-        ),
-        checks=checks.records(),
+        **bench.head(scaled, checks),
         batch_size=size,
         microbatch=min(settings.microbatch, size),
         native_microbatch=min(config.micro_batch_size or size, size),
@@ -92,43 +89,36 @@ def study_certificates(
         rank_tolerance=settings.rank_tolerance,
         spectral_tolerance=settings.spectral_tolerance,
         conditional_limit=conditional_distortion_limit(num_classes),
-        joint_limit=joint_distortion_limit(num_classes, beta=beta),
+        joint_limit=joint_distortion_limit(num_classes, beta=bench.beta),
         states=states,
-        beta=beta,
+        beta=bench.beta,
     )
 
 
-def _states(
+def _state(
     bench: Bench,
-    epochs: tuple[int, ...],
+    snapshot: Snapshot,
     batches: TrainingBatches,
-    beta: float,
+    numbered: Iterable[tuple[int, SampleBatch]],
     checks: Checks,
-    on_progress: OnProgress | None,
-) -> Iterator[CertificateState]:
-    for position, epoch in enumerate(epochs):
-        snapshot = bench.snapshot(epoch)
-        rows, skipped = [], 0
-        for number, samples in enumerate(load_batches(batches, workers=bench.run.config.workers)):
-            row, left_out = _pair(bench, snapshot, batches, number, samples, beta)
-            _check(bench, row, beta, checks)
-            rows.append(row)
-            skipped += left_out
-            if on_progress is not None:
-                on_progress(position * len(batches) + number + 1, len(epochs) * len(batches))
-        yield CertificateState(
-            state=snapshot.about,
-            conditional_passes=sum(row.conditional is not None and row.conditional.passes for row in rows),
-            joint_passes=sum(row.joint is not None and row.joint.passes for row in rows),
-            positive_pairs=sum(row.gain > 0 for row in rows),
-            gain=sum(row.gain for row in rows) / len(rows),
-            skipped_steps=skipped,
-            batches=tuple(rows),
-        )
+) -> CertificateState:
+    pairs = [_pair(bench, snapshot, batches, number, samples) for number, samples in numbered]
+    rows = [row for row, _ in pairs]
+    for row in rows:
+        _check(bench, row, checks)
+    return CertificateState(
+        state=snapshot.about,
+        conditional_passes=sum(row.conditional is not None and row.conditional.passes for row in rows),
+        joint_passes=sum(row.joint is not None and row.joint.passes for row in rows),
+        positive_pairs=sum(row.gain > 0 for row in rows),
+        gain=sum(row.gain for row in rows) / len(rows),
+        skipped_steps=sum(skipped for _, skipped in pairs),
+        batches=tuple(rows),
+    )
 
 
 def _pair(
-    bench: Bench, snapshot: Snapshot, batches: TrainingBatches, number: int, samples: SampleBatch, beta: float
+    bench: Bench, snapshot: Snapshot, batches: TrainingBatches, number: int, samples: SampleBatch
 ) -> tuple[CertificateBatch, int]:
     """The certificate of a batch and one native pair on it; how many of its two iterations were left out."""
     settings, teacher = bench.run.config.study.certificates, bench.teacher_logits(samples)
@@ -142,12 +132,12 @@ def _pair(
         forward=call,
         rank_tolerance=settings.rank_tolerance,
         spectral_tolerance=settings.spectral_tolerance,
-        beta=beta,
+        beta=bench.beta,
     )
     losses, skipped = {START: _loss(bench, samples, teacher)}, 0
     for objective in OBJECTIVES:
         bench.restore(snapshot)
-        outcome = take_step(bench.iterations(objective, batches, beta=beta), number + 1, samples)
+        outcome = take_step(bench.iterations(objective, batches), number + 1, samples)
         losses[objective] = _loss(bench, samples, teacher)
         skipped += outcome.skipped
     row = CertificateBatch(
@@ -169,26 +159,13 @@ def _loss(bench: Bench, samples: SampleBatch, teacher_logits: Tensor) -> float:
 def _spectrum(found: PairCertificate | None) -> PairSpectrum | None:
     if found is None:
         return None
-    return PairSpectrum(
-        min_stretch=found.min_stretch,
-        max_stretch=found.max_stretch,
-        distortion_ratio=_finite(found.distortion_ratio),
-        limit=found.limit,
-        cosine=found.cosine,
-        measured_limit=_finite(found.measured_limit),
-        inner_product=found.inner_product,
-        passes=found.passes,
-        passes_measured=found.passes_measured,
-    )
+    infinite = {name: None for name, value in asdict(found).items() if math.isinf(value)}
+    return PairSpectrum(**(asdict(found) | infinite))
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _check(bench: Bench, row: CertificateBatch, beta: float, checks: Checks) -> None:
+def _check(bench: Bench, row: CertificateBatch, checks: Checks) -> None:
     num_classes = bench.run.dataset.num_classes
-    bounds = alignment_bound(num_classes), joint_cosine_bound(num_classes, beta=beta)
+    bounds = alignment_bound(num_classes), joint_cosine_bound(num_classes, beta=bench.beta)
     pairs = ("conditional-cosine", "conditional-gain", row.conditional), ("joint-cosine", "joint-descent", row.joint)
     for (cosine, first_order, pair), bound in zip(pairs, bounds, strict=True):
         if pair is not None and bound > 0:  # a small coefficient has no joint bound

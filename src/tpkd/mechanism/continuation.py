@@ -1,24 +1,22 @@
 """`tpkd study continuation`: whether the advantage of a step accumulates over successive training iterations."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from tpkd.config.schema import RunConfig
-from tpkd.data.batches import SampleBatch, TrainingBatches, load_batches
+from tpkd.data.batches import TrainingBatches, load_batches
 from tpkd.data.dataset import Dataset
 from tpkd.data.order import SampleOrder, choose_views
 from tpkd.errors import InputError
-from tpkd.mechanism.bench import Bench, OnProgress, Snapshot, choose_epochs, ends, open_bench
+from tpkd.mechanism.bench import Bench, OnProgress, Snapshot, choose_epochs, ends, no_progress, open_bench
 from tpkd.mechanism.checks import scaling
-from tpkd.mechanism.coefficient import study_beta
+from tpkd.mechanism.pool import Rows
 from tpkd.mechanism.record import ContinuationCurve, ContinuationPoint, ContinuationRecord, Scaling
 from tpkd.models.weights import weights_fingerprint
-from tpkd.theory import diagnose
+from tpkd.theory import Diagnosis
 from tpkd.training.step import take_step
 
 OBJECTIVES = ("ce", "compensation-only", "tpkd")
@@ -26,17 +24,8 @@ OBSERVED_SHARE = 5
 """Of small data at most one in so many samples is observed, and the others are learned from."""
 
 
-@dataclass(frozen=True)
-class _Observation:
-    """Samples that are only looked at, each in one fixed view, and what the teacher says about them."""
-
-    dataset: Dataset
-    view_ids: np.ndarray
-    teacher_logits: Tensor
-
-
 def study_continuation(
-    config: RunConfig, directory: str | Path | None = None, *, on_progress: OnProgress | None = None
+    config: RunConfig, directory: str | Path | None = None, *, on_progress: OnProgress = no_progress
 ) -> ContinuationRecord:
     """Go on from one state with three objectives, on the same sequence of samples, and watch other samples.
 
@@ -59,37 +48,41 @@ def study_continuation(
     settings = config.study.continuation
     chosen = () if settings.state is None else (settings.state,)
     (epoch,) = choose_epochs(config, "continuation.state", chosen, ends(config.snapshots)[-1:])
-    beta = study_beta(config, OBJECTIVES)
-    bench = open_bench(config, directory)
+    bench = open_bench(config, directory, compared=OBJECTIVES)
     update, observed, scaled = _divide(bench)
-    observation = _observe_teacher(bench, observed)
+    views = choose_views(config.study.seed, 1, observed.ids, bench.run.preparation.num_views)
+    rows = Rows(observed, np.arange(len(observed)), views)
+    blocks = rows.blocks(bench.run.preparation, config.evaluation.batch_size)
+    teacher_logits = torch.cat([bench.teacher_logits(samples) for samples in blocks])
     batches = bench.batches(update, batch_size=config.batch_size, num_batches=settings.iterations)
     snapshot = bench.snapshot(epoch)
     points = {0, settings.iterations} | {point for point in settings.points if point < settings.iterations}
     curves = []
     for position, objective in enumerate(OBJECTIVES):
-        steps = _continue(bench, snapshot, objective, batches, beta)
-        curves.append(_curve(bench, objective, steps, points, observation, position, on_progress))
+        found, skipped = [], 0
+        for step, left_out in _continue(bench, snapshot, objective, batches):
+            skipped += left_out
+            if step in points:
+                found.append(_point(step, rows.diagnose(bench, teacher_logits)))
+            on_progress(position * settings.iterations + step, len(OBJECTIVES) * settings.iterations)
+        end = weights_fingerprint(bench.run.student)
+        curves.append(ContinuationCurve(objective, end, skipped, tuple(found)))
     ce, compensation, tpkd = (curve.points[-1].conditional_loss for curve in curves)
     return ContinuationRecord(
-        source=bench.source,
-        study_seed=config.study.seed,
-        tolerance=config.study.tolerance,
-        scalings=scaled,
-        checks=(),
+        **bench.head(scaled),
         state=snapshot.about,
         iterations=settings.iterations,
         batch_size=config.batch_size,
         learning_rate=bench.learning_rate,
         update_ids=tuple(update.ids.tolist()),
         observation_ids=tuple(observed.ids.tolist()),
-        observation_views=tuple(observation.view_ids.tolist()),
+        observation_views=tuple(views.tolist()),
         curves=tuple(curves),
         start=curves[-1].points[0].conditional_loss,
         tpkd_end=tpkd,
         tpkd_minus_ce=tpkd - ce,
         tpkd_minus_compensation=tpkd - compensation,
-        beta=beta,
+        beta=bench.beta,
     )
 
 
@@ -111,58 +104,16 @@ def _divide(bench: Bench) -> tuple[Dataset, Dataset, tuple[Scaling, ...]]:
     return dataset.subset(np.sort(positions[:learned])), dataset.subset(np.sort(positions[learned:])), scaled
 
 
-def _observe_teacher(bench: Bench, observed: Dataset) -> _Observation:
-    seed, num_views = bench.run.config.study.seed, bench.run.preparation.num_views
-    view_ids = choose_views(seed, 1, observed.ids, num_views)
-    logits = [bench.teacher_logits(samples) for samples in _blocks(bench, observed, view_ids)]
-    return _Observation(observed, view_ids, torch.cat(logits))
-
-
-def _blocks(bench: Bench, dataset: Dataset, view_ids: np.ndarray) -> Iterator[SampleBatch]:
-    size = bench.run.config.evaluation.batch_size
-    for start in range(0, len(dataset), size):
-        positions = np.arange(start, min(start + size, len(dataset)))
-        views = view_ids[positions]
-        columns = (dataset.labels[positions], dataset.ids[positions], views, np.ones_like(positions))
-        inputs = bench.run.preparation.inputs(dataset, positions, views)
-        yield SampleBatch(inputs, *map(torch.from_numpy, columns))
-
-
-def _continue(
-    bench: Bench, snapshot: Snapshot, objective: str, batches: TrainingBatches, beta: float
-) -> Iterator[tuple[int, bool]]:
+def _continue(bench: Bench, snapshot: Snapshot, objective: str, batches: TrainingBatches) -> Iterator[tuple[int, bool]]:
     """The iterations of one objective from the snapshot on: how many are done, and whether the last was left out."""
     bench.restore(snapshot)
-    run = bench.iterations(objective, batches, beta=beta)
+    run = bench.iterations(objective, batches)
     yield 0, False
     for step, samples in enumerate(load_batches(batches, workers=bench.run.config.workers), start=1):
         yield step, take_step(run, step, samples).skipped
 
 
-def _curve(
-    bench: Bench,
-    objective: str,
-    steps: Iterator[tuple[int, bool]],
-    points: set[int],
-    observation: _Observation,
-    position: int,
-    on_progress: OnProgress | None,
-) -> ContinuationCurve:
-    found, skipped = [], 0
-    iterations = max(points)
-    for step, left_out in steps:
-        skipped += left_out
-        if step in points:
-            found.append(_look(bench, step, observation))
-        if on_progress is not None:
-            on_progress(position * iterations + step, len(OBJECTIVES) * iterations)
-    return ContinuationCurve(objective, weights_fingerprint(bench.run.student), skipped, tuple(found))
-
-
-def _look(bench: Bench, iteration: int, observation: _Observation) -> ContinuationPoint:
-    blocks = _blocks(bench, observation.dataset, observation.view_ids)
-    logits = torch.cat([bench.student_logits(samples.inputs) for samples in blocks])
-    state = diagnose(logits, observation.teacher_logits, torch.from_numpy(observation.dataset.labels))
+def _point(iteration: int, state: Diagnosis) -> ContinuationPoint:
     return ContinuationPoint(
         iteration=iteration,
         conditional_loss=state.conditional_loss.mean().item(),

@@ -1,7 +1,7 @@
 """`tpkd study exact-head`: what steps of the classifier alone learn and keep, on frozen features in float64."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +10,6 @@ from torch import Tensor
 
 from tpkd.config.loading import ConfigError
 from tpkd.config.schema import RunConfig
-from tpkd.config.study import StudyConfig
 from tpkd.data.batches import SampleBatch, TrainingBatches, load_batches
 from tpkd.data.slicing import to_device
 from tpkd.errors import InputError
@@ -25,10 +24,9 @@ from tpkd.geometry import (
     named_direction,
     retention_bound,
 )
-from tpkd.mechanism.bench import Bench, OnProgress, Snapshot, choose_epochs, ends, open_bench
+from tpkd.mechanism.bench import Bench, OnProgress, Snapshot, choose_epochs, ends, no_progress, open_bench
 from tpkd.mechanism.checks import Checks, Statement, scaling
-from tpkd.mechanism.coefficient import study_beta
-from tpkd.mechanism.record import ExactHeadBatch, ExactHeadRecord, ExactHeadState, Scaling
+from tpkd.mechanism.record import ExactHeadBatch, ExactHeadRecord, ExactHeadState
 from tpkd.parameter_space import HeadFactorization, absorb_bias, factorize_features
 from tpkd.parameter_space.vjp import as_found
 from tpkd.theory import (
@@ -82,20 +80,16 @@ class _Start:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """A batch after a step of every direction: its row of the record, and numbers of each example."""
+    """A batch after a step of every direction: its row of the record, its logits, and how far each statement holds."""
 
     row: ExactHeadBatch
     endpoints: dict[str, Tensor]
-    gains: Tensor
-    alignment_residual: Tensor
-    descent_slack: Tensor | None
-    """None where no fall of the potential is certain beforehand."""
-    compensation_difference: Tensor
-    margin_slack: Tensor
+    slacks: dict[str, Tensor]
+    """Left side minus right side, by statement; without those that say nothing about this coefficient and step."""
 
 
 def study_exact_head(
-    config: RunConfig, directory: str | Path | None = None, *, on_progress: OnProgress | None = None
+    config: RunConfig, directory: str | Path | None = None, *, on_progress: OnProgress = no_progress
 ) -> ExactHeadRecord:
     """Move the classifier of an early and a late state so that every output makes exactly its prescribed step.
 
@@ -118,8 +112,7 @@ def study_exact_head(
     """
     settings = config.study.exact_head
     epochs = choose_epochs(config, "exact_head.states", settings.states, ends(config.snapshots))
-    beta = study_beta(config, DIRECTIONS)
-    bench = open_bench(config, directory)
+    bench = open_bench(config, directory, compared=DIRECTIONS)
     if not bench.run.student.has_linear_head:
         raise ConfigError("student.model: an exact head step needs one linear head on the features")
     available, width = len(bench.run.dataset), bench.run.student.feature_size + 1
@@ -128,9 +121,10 @@ def study_exact_head(
     while size > 1:
         count = min(settings.batches, available // size)
         batches = bench.batches(bench.run.dataset, batch_size=size, num_batches=count)
-        checks = Checks(_statements(beta), config.study.tolerance)
+        checks = Checks(_statements(bench.beta), config.study.tolerance)
         try:
-            states = tuple(_states(bench, epochs, batches, beta, checks, on_progress))
+            visits = bench.visit(epochs, batches, on_progress)
+            states = tuple(_state(bench, snapshot, batches, samples, checks) for snapshot, samples in visits)
         except _NotExecutableError as error:
             size, reason = size // 2, f"{size} rows: {error}"
             continue
@@ -138,7 +132,18 @@ def study_exact_head(
             *scaling("batch_size", settings.batch_size, size, reason),
             *scaling("batches", settings.batches, count, f"the data have {available} samples"),
         )
-        return _record(bench, checks, states, scaled, size, beta)
+        gamma = retention_bound(bench.run.dataset.num_classes)
+        return ExactHeadRecord(
+            **bench.head(scaled, checks),
+            step_size=settings.step_size,
+            batch_size=size,
+            directions=DIRECTIONS,
+            retention_bound=gamma,
+            cosine_bound=math.sqrt(gamma) if bench.beta == PAPER_BETA else None,
+            candidate_steps=len(DIRECTIONS) * sum(len(state.batches) for state in states),
+            states=states,
+            beta=bench.beta,
+        )
     raise InputError(f"study.exact_head: expected features of full row rank, found none: {reason}")
 
 
@@ -146,51 +151,6 @@ def _statements(beta: float) -> dict[str, Statement]:
     if beta == PAPER_BETA:
         return STATEMENTS
     return {name: statement for name, statement in (STATEMENTS | GENERAL).items() if name != "cosine"}
-
-
-def _record(
-    bench: Bench,
-    checks: Checks,
-    states: tuple[ExactHeadState, ...],
-    scaled: tuple[Scaling, ...],
-    size: int,
-    beta: float,
-) -> ExactHeadRecord:
-    study, gamma = bench.run.config.study, retention_bound(bench.run.dataset.num_classes)
-    return ExactHeadRecord(
-        source=bench.source,
-        study_seed=study.seed,
-        tolerance=study.tolerance,
-        scalings=scaled,
-        checks=checks.records(),
-        step_size=study.exact_head.step_size,
-        batch_size=size,
-        directions=DIRECTIONS,
-        retention_bound=gamma,
-        cosine_bound=math.sqrt(gamma) if beta == PAPER_BETA else None,
-        candidate_steps=len(DIRECTIONS) * sum(len(state.batches) for state in states),
-        states=states,
-        beta=beta,
-    )
-
-
-def _states(
-    bench: Bench,
-    epochs: tuple[int, ...],
-    batches: TrainingBatches,
-    beta: float,
-    checks: Checks,
-    on_progress: OnProgress | None,
-) -> Iterator[ExactHeadState]:
-    total = len(epochs) * len(batches)
-    for position, epoch in enumerate(epochs):
-        snapshot = bench.snapshot(epoch)
-        outcomes = []
-        for number, samples in enumerate(load_batches(batches, workers=bench.run.config.workers)):
-            outcomes.append(_step(bench, number, samples, beta, checks))
-            if on_progress is not None:
-                on_progress(position * len(batches) + number + 1, total)
-        yield _summary(bench, snapshot, outcomes, batches, beta)
 
 
 def _start(bench: Bench, samples: SampleBatch) -> _Start:
@@ -209,12 +169,13 @@ def _start(bench: Bench, samples: SampleBatch) -> _Start:
     return _Start(samples, X, head, solver, X @ head, bench.teacher_logits(samples))
 
 
-def _endpoints(start: _Start, study: StudyConfig, beta: float) -> tuple[dict[str, Tensor], float]:
+def _endpoints(bench: Bench, start: _Start) -> tuple[dict[str, Tensor], float]:
     """The logits after a head step of each direction, and their largest distance from where they should be."""
+    study = bench.run.config.study
     z, errors, step_size = start.logits, [0.0], study.exact_head.step_size
     endpoints = {START: z}
     for name in DIRECTIONS:
-        direction = named_direction(name, z, start.teacher_logits, start.labels, beta=beta)
+        direction = named_direction(name, z, start.teacher_logits, start.labels, beta=bench.beta)
         endpoints[name] = start.features @ (start.head + start.solver.update(direction, step_size))
         errors.append((endpoints[name] - (z - step_size * direction)).abs().max().item())
     if not max(errors) <= study.tolerance:
@@ -235,70 +196,69 @@ def _certain_descent(start: _Start, step_size: float, beta: float) -> Tensor | N
     return general_descent_certificate(*cases, step_size, label_weight=weight, beta=beta).certain
 
 
-def _step(bench: Bench, number: int, samples: SampleBatch, beta: float, checks: Checks) -> _Outcome:
-    study = bench.run.config.study
+def _step(bench: Bench, number: int, samples: SampleBatch) -> _Outcome:
+    study, beta = bench.run.config.study, bench.beta
     start = _start(bench, samples)
     z, zt, y = start.logits, start.teacher_logits, start.labels
-    endpoints, error = _endpoints(start, study, beta)
+    endpoints, error = _endpoints(bench, start)
     conditional = {name: conditional_loss(logits, zt, y) for name, logits in endpoints.items()}
     potential = {name: joint_potential(logits, zt, y) for name, logits in endpoints.items()}
-    reference = margins(endpoints["ce"], y)
-    slacks = {name: margins(endpoints[name], y) - reference for name in DIRECTIONS}
+    reference, gamma = margins(endpoints["ce"], y), retention_bound(z.shape[-1])
+    kept_margins = {name: margins(endpoints[name], y) - reference for name in DIRECTIONS}
+    lost = {name: (~(slack >= -study.tolerance)).any(-1) for name, slack in kept_margins.items()}
     kept, aligned = retention(z, zt, y).descent_share, joint_alignment(z, zt, y, beta=beta)
-    certain = _certain_descent(start, study.exact_head.step_size, beta)
-    outcome = _Outcome(
-        row=ExactHeadBatch(
-            batch=number,
-            sample_ids=tuple(samples.sample_ids.tolist()),
-            view_ids=tuple(samples.view_ids.tolist()),
-            condition_number=torch.linalg.cond(start.features).item(),
-            conditional_loss=_means(conditional),
-            label_loss=_means({name: label_loss(logits, y) for name, logits in endpoints.items()}),
-            potential=_means(potential),
-            gain=(conditional["ce"] - conditional["tpkd"]).mean().item(),
-            positive_examples=int((conditional["ce"] > conditional["tpkd"]).sum()),
-            lost_examples={name: int((~(slack >= -study.tolerance)).any(-1).sum()) for name, slack in slacks.items()},
-            least_retention=kept.min().item(),
-            least_cosine=aligned.cosine.min().item(),
-            execution_error=error,
-        ),
-        endpoints=endpoints,
-        gains=conditional["ce"] - conditional["tpkd"],
-        alignment_residual=aligned.inner_product - aligned.lower_bound,
-        descent_slack=None if certain is None else potential[START] - potential["tpkd"] - certain,
-        compensation_difference=(conditional["compensation-only"] - conditional["ce"]).abs(),
-        margin_slack=slacks["tpkd"],
-    )
-    _check(outcome, kept, aligned.cosine, slacks["tpkd-no-projection"], beta, checks)
-    return outcome
-
-
-def _check(outcome: _Outcome, kept: Tensor, cosine: Tensor, unprojected: Tensor, beta: float, checks: Checks) -> None:
-    gamma = retention_bound(outcome.endpoints[START].shape[-1])
-    checks.add("margins", outcome.margin_slack)
-    checks.add("compensation", -outcome.compensation_difference)
-    checks.add("retention", kept - gamma)
+    gains = conditional["ce"] - conditional["tpkd"]
+    slacks = {
+        "margins": kept_margins["tpkd"],
+        "compensation": -(conditional["compensation-only"] - conditional["ce"]).abs(),
+        "retention": kept - gamma,
+        "alignment": aligned.inner_product - aligned.lower_bound,
+        "gain": gains,
+        "unprojected": -kept_margins["tpkd-no-projection"].amin(-1),
+    }
     if beta == PAPER_BETA:
-        checks.add("cosine", cosine - math.sqrt(gamma))
-    checks.add("alignment", outcome.alignment_residual)
-    if outcome.descent_slack is not None:
-        checks.add("descent", outcome.descent_slack)
-    checks.add("gain", outcome.gains)
-    checks.add("unprojected", -unprojected.amin(-1))
+        slacks["cosine"] = aligned.cosine - math.sqrt(gamma)
+    if (certain := _certain_descent(start, study.exact_head.step_size, beta)) is not None:
+        slacks["descent"] = potential[START] - potential["tpkd"] - certain
+    row = ExactHeadBatch(
+        batch=number,
+        sample_ids=tuple(samples.sample_ids.tolist()),
+        view_ids=tuple(samples.view_ids.tolist()),
+        condition_number=torch.linalg.cond(start.features).item(),
+        conditional_loss=_means(conditional),
+        label_loss=_means({name: label_loss(logits, y) for name, logits in endpoints.items()}),
+        potential=_means(potential),
+        gain=gains.mean().item(),
+        positive_examples=int((conditional["ce"] > conditional["tpkd"]).sum()),
+        lost_examples={name: int(examples.sum()) for name, examples in lost.items()},
+        least_retention=kept.min().item(),
+        least_cosine=aligned.cosine.min().item(),
+        execution_error=error,
+    )
+    return _Outcome(row, endpoints, slacks)
 
 
 def _means(values: dict[str, Tensor]) -> dict[str, float]:
     return {name: value.mean().item() for name, value in values.items()}
 
 
-def _summary(
-    bench: Bench, snapshot: Snapshot, outcomes: list[_Outcome], batches: TrainingBatches, beta: float
+def _state(
+    bench: Bench,
+    snapshot: Snapshot,
+    batches: TrainingBatches,
+    numbered: Iterable[tuple[int, SampleBatch]],
+    checks: Checks,
 ) -> ExactHeadState:
+    outcomes = [_step(bench, number, samples) for number, samples in numbered]
+    for name, slack in (item for outcome in outcomes for item in outcome.slacks.items()):
+        checks.add(name, slack)
     rows = [outcome.row for outcome in outcomes]
-    descents = [outcome.descent_slack.min().item() for outcome in outcomes if outcome.descent_slack is not None]
 
     def change(losses: list[dict[str, float]]) -> float:
         return sum(loss["tpkd"] - loss[START] for loss in losses) / len(losses)
+
+    def least(statement: str) -> float:
+        return min(outcome.slacks[statement].min().item() for outcome in outcomes)
 
     return ExactHeadState(
         state=snapshot.about,
@@ -311,19 +271,19 @@ def _summary(
         positive_batches=sum(row.gain > 0 for row in rows),
         positive_examples=sum(row.positive_examples for row in rows),
         lost_examples={name: sum(row.lost_examples[name] for row in rows) for name in DIRECTIONS},
-        compensation_difference=max(outcome.compensation_difference.max().item() for outcome in outcomes),
-        least_alignment_residual=min(outcome.alignment_residual.min().item() for outcome in outcomes),
-        least_descent_slack=min(descents, default=None),
+        compensation_difference=-least("compensation"),
+        least_alignment_residual=least("alignment"),
+        least_descent_slack=least("descent") if "descent" in outcomes[0].slacks else None,
         execution_error=max(row.execution_error for row in rows),
-        margin_discrepancy=max(0.0, -min(outcome.margin_slack.min().item() for outcome in outcomes)),
-        repeat_difference=_repeat(bench, snapshot, outcomes[0], batches, beta),
+        margin_discrepancy=max(0.0, -least("margins")),
+        repeat_difference=_repeat(bench, snapshot, outcomes[0], batches),
         batches=tuple(rows),
     )
 
 
-def _repeat(bench: Bench, snapshot: Snapshot, first: _Outcome, batches: TrainingBatches, beta: float) -> float:
+def _repeat(bench: Bench, snapshot: Snapshot, first: _Outcome, batches: TrainingBatches) -> float:
     """Do the first batch once more, from the restored state on."""
     bench.restore(snapshot)
     (samples,) = load_batches(batches, stop=1)
-    again, _ = _endpoints(_start(bench, samples), bench.run.config.study, beta)
+    again, _ = _endpoints(bench, _start(bench, samples))
     return max((again[name] - first.endpoints[name]).abs().max().item() for name in DIRECTIONS)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tpkd.config.schema import RunConfig
-from tpkd.mechanism.bench import OnProgress
+from tpkd.mechanism.bench import OnProgress, no_progress
 from tpkd.mechanism.blocking import study_blocking
 from tpkd.mechanism.certificates import study_certificates
 from tpkd.mechanism.continuation import study_continuation
@@ -37,7 +37,7 @@ def run_study(
     directory: str | Path | None = None,
     *,
     out: str | Path | None = None,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = no_progress,
 ) -> StudyRecord:
     """Do a study on the snapshots of a run and publish its record.
 
