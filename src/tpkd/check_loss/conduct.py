@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tpkd.check_loss.check import Verdict, check, failed, not_applicable, noted, passed
 from tpkd.check_loss.scene import CLASSES, SAMPLES, TOLERANCE, Scene, close, ordinary_scene, scale_between
-from tpkd.check_loss.subject import RefusedError, Subject, call
+from tpkd.check_loss.subject import RefusedError, Subject
 
 POSITIONS = 4
 """Positions a sample in the dense shapes: the ordinary samples are two of them."""
@@ -27,7 +27,7 @@ def untouched(subject: Subject) -> Verdict:
     """The tensors that come in are the same afterwards."""
     scene = ordinary_scene()
     given = Scene(1 * scene.student.clone().requires_grad_(), scene.teacher.clone(), scene.labels.clone())
-    call(subject.loss, given)
+    subject.call(given)
     letters = {"student": "s", "teacher": "t", "labels": "y"}
     changed = [part for part in letters if not torch.equal(getattr(given, part), getattr(scene, part))]
     if not changed:
@@ -56,7 +56,7 @@ def memory_layout(subject: Subject) -> Verdict:
         show=(subject.value_text("v(s)", "v(t)"), subject.value_text()),
     )
     try:
-        found = call(subject.loss, view)
+        found = subject.call(view)
     except RefusedError as error:
         return failed(f"refuses tensors that are not contiguous: {error}", command)
     if close(found, subject.ordinary.output):

@@ -1,6 +1,7 @@
 """Positions that a label leaves out: whether they count, what is left when all are, and sums over unequal parts."""
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from jaxtyping import Bool
@@ -98,7 +99,7 @@ def nothing_valid(subject: Subject) -> Verdict:
 def masked_accumulation(subject: Subject) -> Verdict:
     """Micro-batches with unequal numbers of valid positions add up, given their count or as sums."""
     scene, kept = _masked(subject.mask)
-    ways: list[tuple[str, dict[str, object], dict[str, object]]] = []
+    ways: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
     if subject.loss.has("num_items"):
         ways.append((f"given the count by {subject.loss.names['num_items']}", {}, {"num_items": int(kept.sum())}))
     if subject.loss.has("reduction"):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tpkd.check_loss.check import Verdict, check, failed, not_applicable, noted, passed
 from tpkd.check_loss.scene import CLASSES, SAMPLES, TOLERANCE, Scene, close, ordinary_scene
-from tpkd.check_loss.subject import RefusedError, Subject, call
+from tpkd.check_loss.subject import RefusedError, Subject
 
 STEP = 1e-2
 """Of differences of fourth order: right to 1e-8, and not drowned by a loss that computes in float32."""
@@ -168,7 +168,7 @@ def _says_prescribed(subject: Subject) -> str:
     scene = ordinary_scene()
     student = scene.student.clone().requires_grad_()
     try:
-        output = call(subject.loss, replace(scene, student=1 * student))
+        output = subject.call(replace(scene, student=1 * student))
         torch.autograd.grad(output.sum(), student, create_graph=True)
     except RuntimeError as error:
         return str(error).splitlines()[0] if NOT_A_DERIVATIVE in str(error) else ""

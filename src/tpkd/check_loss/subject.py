@@ -44,51 +44,6 @@ class Evaluation:
         return bool(self.output.isfinite().all()) and bool(self.gradient.isfinite().all())
 
 
-def evaluate(
-    loss: Loss,
-    scene: Scene,
-    *,
-    axis: int = 1,
-    seed: int = 0,
-    made: Any = None,
-    factor: float = 1.0,
-    **changes: Any,
-) -> Evaluation:
-    """Value, and gradient of `factor` times the value; whatever the loss raises becomes `RefusedError`.
-
-    `axis` is that of the classes, `made` an instance to use again, `changes` are settings by role.
-    """
-    leaves = scene.map(lambda logits: logits.detach().clone().requires_grad_())
-    # Products, because in a training loop logits are no leaves, and a loss may write into what is none.
-    given = Scene(1 * leaves.student, 1 * leaves.teacher, scene.labels.clone())
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        output = call(loss, given, axis=axis, made=made, **changes)
-        if not output.requires_grad:
-            raise NoGraphError("returned a constant: backward() would raise")
-        try:
-            sources = (leaves.student, leaves.teacher)
-            student, teacher = torch.autograd.grad(factor * output.sum(), sources, allow_unused=True)
-        except Exception as error:  # a backward pass of somebody else
-            raise RefusedError(f"backward: {type(error).__name__}: {first_line(error)}") from error
-    return Evaluation(output.detach(), torch.zeros_like(leaves.student) if student is None else student, teacher)
-
-
-def call(loss: Loss, scene: Scene, **options: Any) -> Tensor:
-    """What the loss returns for these very tensors; an error, or no floating tensor, becomes `RefusedError`."""
-    tensors = {"student": scene.student, "teacher": scene.teacher, "labels": scene.labels}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            output = loss(tensors, **options)
-        except Exception as error:  # somebody else's code
-            raise RefusedError(f"{type(error).__name__}: {first_line(error)}") from error
-    if not isinstance(output, Tensor) or not output.is_floating_point():
-        keys = f" with {', '.join(map(str, output))}" if isinstance(output, dict) else ""
-        raise RefusedError(f"returned {type(output).__name__}{keys}, not a floating tensor; choose one with --output")
-    return output
-
-
 CLAIMED_REDUCTIONS = ("mean", "sum", "none", "elements")
 
 
@@ -119,9 +74,41 @@ class Subject:
     loss: Loss
     claims: Claims = field(default_factory=Claims)
 
-    def evaluate(self, scene: Scene, **changes: Any) -> Evaluation:
-        """See `evaluate`."""
-        return evaluate(self.loss, scene, **changes)
+    def evaluate(
+        self, scene: Scene, *, axis: int = 1, seed: int = 0, made: Any = None, factor: float = 1.0, **changes: Any
+    ) -> Evaluation:
+        """Value, and gradient of `factor` times the value; whatever the loss raises becomes `RefusedError`.
+
+        `axis` is that of the classes, `made` an instance to use again, `changes` are settings by role.
+        """
+        leaves = scene.map(lambda logits: logits.detach().clone().requires_grad_())
+        # Products, because in a training loop logits are no leaves, and a loss may write into what is none.
+        given = Scene(1 * leaves.student, 1 * leaves.teacher, scene.labels.clone())
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            output = self.call(given, axis=axis, made=made, **changes)
+            if not output.requires_grad:
+                raise NoGraphError("returned a constant: backward() would raise")
+            try:
+                sources = (leaves.student, leaves.teacher)
+                student, teacher = torch.autograd.grad(factor * output.sum(), sources, allow_unused=True)
+            except Exception as error:  # a backward pass of somebody else
+                raise RefusedError(f"backward: {type(error).__name__}: {first_line(error)}") from error
+        return Evaluation(output.detach(), torch.zeros_like(leaves.student) if student is None else student, teacher)
+
+    def call(self, scene: Scene, **options: Any) -> Tensor:
+        """What the loss returns for these very tensors; an error, or no floating tensor, becomes `RefusedError`."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                output = self.loss(vars(scene), **options)
+            except Exception as error:  # somebody else's code
+                raise RefusedError(f"{type(error).__name__}: {first_line(error)}") from error
+        if not isinstance(output, Tensor) or not output.is_floating_point():
+            keys = f" with {', '.join(map(str, output))}" if isinstance(output, dict) else ""
+            found = f"returned {type(output).__name__}{keys}, not a floating tensor"
+            raise RefusedError(f"{found}; choose one with --output")
+        return output
 
     @cached_property
     def ordinary(self) -> Evaluation:
@@ -152,10 +139,6 @@ class Subject:
             return "mean"
         return "sum" if abs(ratio - 1) < TOLERANCE and not abs(value - 2) > TOLERANCE else "unknown"
 
-    def sample_gradients(self, evaluation: Evaluation) -> Tensor:
-        """The gradient of each sample's own loss: a mean over the batch undone."""
-        return evaluation.gradient * (len(evaluation.gradient) if self.reduction == "mean" else 1)
-
     @cached_property
     def uses_labels(self) -> bool:
         """Whether other labels give another gradient."""
@@ -184,7 +167,7 @@ class Subject:
             return self.claims.ignore_index
         if not self.loss.has("ignore_index") or not self.loss.has("labels"):
             return None
-        found = self.loss.settings.get(str(self.loss.names["ignore_index"]), self.loss.defaults.get("ignore_index"))
+        found = self.loss.setting("ignore_index")
         return found if isinstance(found, int) else -100
 
     def command(self, *statements: str, show: tuple[str, str] | None = None, inputs: str = INPUTS) -> str:

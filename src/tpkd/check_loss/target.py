@@ -53,9 +53,12 @@ class Loss:
     @property
     def temperature(self) -> float:
         """The temperature in use, 1 where the loss has none."""
-        name = self.names.get("temperature")
-        found = self.settings.get(str(name), self.defaults.get("temperature"))
+        found = self.setting("temperature")
         return float(found) if isinstance(found, int | float) else 1.0
+
+    def setting(self, role: str) -> Any:
+        """What a role is set to, or what the loss itself takes by default."""
+        return self.settings.get(str(self.names.get(role)), self.defaults.get(role))
 
     def has(self, role: str) -> bool:
         """Whether the loss takes this."""

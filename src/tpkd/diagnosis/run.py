@@ -229,16 +229,8 @@ def _round_step(smallest: float) -> float:
 
 def _class_state(means: ClassMeans, index: int, name: str) -> ClassState:
     values = means.of_class(index)
-    return ClassState(
-        index=index,
-        name=name,
-        examples=int(means.counts[index]),
-        blocked_share=values["blocked"],
-        confidence=values["confidence"],
-        teacher_confidence=values["teacher_confidence"],
-        conditional_loss=values["conditional_loss"],
-        transfer_cost=values["transfer_cost"],
-    )
+    shown = {key: values[key] for key in ("confidence", "teacher_confidence", "conditional_loss", "transfer_cost")}
+    return ClassState(index, name, int(means.counts[index]), blocked_share=values["blocked"], **shown)
 
 
 def _class_pairs(table: PairTable, means: ClassMeans, names: tuple[str, ...]) -> tuple[ClassPair, ...]:

@@ -161,3 +161,9 @@ def check_single(name: str, values: Tensor, labels: Tensor) -> tuple[Tensor, Ten
     check_logits(name, values)
     labels = check_labels(labels, values.shape[:-1], values.shape[-1])
     return values.to(computation_dtype(values)), labels
+
+
+def check_positive(name: str, value: float) -> None:
+    """Refuse a number that is not positive and finite."""
+    if not 0 < value < float("inf"):
+        raise ValueError(f"{name}: expected a positive finite number, got {value}")

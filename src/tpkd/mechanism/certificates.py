@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from tpkd.config.schema import RunConfig
@@ -169,7 +168,7 @@ def _check(bench: Bench, row: CertificateBatch, checks: Checks) -> None:
     pairs = ("conditional-cosine", "conditional-gain", row.conditional), ("joint-cosine", "joint-descent", row.joint)
     for (cosine, first_order, pair), bound in zip(pairs, bounds, strict=True):
         if pair is not None and bound > 0:  # a small coefficient has no joint bound
-            checks.add(cosine, torch.tensor([pair.cosine - bound], dtype=torch.float64))
+            checks.add(cosine, pair.cosine - bound)
         if pair is not None and pair.passes:
-            checks.add(first_order, torch.tensor([pair.inner_product], dtype=torch.float64))
-    checks.add("native-gain", torch.tensor([row.gain], dtype=torch.float64))
+            checks.add(first_order, pair.inner_product)
+    checks.add("native-gain", row.gain)

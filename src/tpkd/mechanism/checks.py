@@ -34,33 +34,23 @@ class Checks:
     def __init__(self, statements: Mapping[str, Statement], tolerance: float) -> None:
         """Start to count; every statement is reported, even without a case."""
         self._statements, self._tolerance = statements, tolerance
-        self._cases = dict.fromkeys(statements, 0)
-        self._violations = dict.fromkeys(statements, 0)
-        self._worst = dict.fromkeys(statements, math.inf)
+        self._slacks: dict[str, list[Tensor]] = {name: [] for name in statements}
 
-    def add(self, name: str, slack: Tensor) -> None:
+    def add(self, name: str, slack: Tensor | float) -> None:
         """Count cases by how far the left side is above the right."""
-        # Negated, so that a NaN counts as a violation.
-        strict = self._statements[name].strict
-        broken = ~(slack > self._tolerance) if strict else ~(slack >= -self._tolerance)
-        self._cases[name] += slack.numel()
-        self._violations[name] += int(broken.sum())
-        if slack.numel():
-            self._worst[name] = torch.stack([slack.new_tensor(self._worst[name]), slack.min()]).min().item()
+        self._slacks[name].append(torch.as_tensor(slack, dtype=torch.float64).reshape(-1))
 
     def records(self) -> tuple[Check, ...]:
         """The book, in the order of the statements."""
-        return tuple(
-            Check(
-                name,
-                statement.text,
-                statement.theorem,
-                self._cases[name],
-                self._violations[name],
-                self._worst[name] if self._cases[name] and math.isfinite(self._worst[name]) else None,
-            )
-            for name, statement in self._statements.items()
-        )
+        return tuple(self._record(name, statement) for name, statement in self._statements.items())
+
+    def _record(self, name: str, statement: Statement) -> Check:
+        slack = torch.cat([torch.zeros(0, dtype=torch.float64), *self._slacks[name]])
+        # Negated, so that a NaN counts as a violation.
+        broken = ~(slack > self._tolerance) if statement.strict else ~(slack >= -self._tolerance)
+        least = slack.min().item() if len(slack) else math.nan
+        worst = least if math.isfinite(least) else None
+        return Check(name, statement.text, statement.theorem, len(slack), int(broken.sum()), worst)
 
 
 def scaling(name: str, asked: int, used: int, reason: str) -> tuple[Scaling, ...]:

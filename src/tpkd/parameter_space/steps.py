@@ -18,6 +18,7 @@ from tpkd.geometry import (
     label_loss,
     retention_bound,
 )
+from tpkd.geometry.inputs import check_positive
 from tpkd.parameter_space.certificates import PairCertificate, angle_bound, batch_signals
 from tpkd.parameter_space.vjp import BatchJacobian, Forward, displaced, network_logits
 
@@ -118,8 +119,7 @@ def parameter_conclusions(
         >>> seen.learns_beyond_compensation, seen.descends
         (True, True)
     """
-    if not 0 < step_size < math.inf:
-        raise ValueError(f"step_size: expected a positive finite number, got {step_size}")
+    check_positive("step_size", step_size)
     gradients = parameter_gradients(
         model, inputs, teacher_logits, labels, microbatch=microbatch, forward=forward, beta=beta
     )

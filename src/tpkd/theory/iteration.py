@@ -13,10 +13,10 @@ from tpkd.geometry.constants import (
     retention_bound,
 )
 from tpkd.geometry.directions import directions, named_direction
-from tpkd.geometry.inputs import check_pair
+from tpkd.geometry.inputs import check_pair, check_positive
 from tpkd.geometry.split import without_shift
 from tpkd.theory.dynamics import joint_potential, potential_gradient
-from tpkd.theory.vectors import check_positive, inner
+from tpkd.theory.vectors import inner
 
 
 def output_iteration(

@@ -8,10 +8,9 @@ from torch import Tensor
 
 from tpkd.geometry.directions import directions
 from tpkd.geometry.divergences import kl_divergence
-from tpkd.geometry.inputs import check_same_shape
+from tpkd.geometry.inputs import check_positive, check_same_shape
 from tpkd.geometry.split import Split, insert_target, split
 from tpkd.theory.pair import as_grid, split_pair
-from tpkd.theory.vectors import check_positive
 
 
 def local_clipped_loss(

@@ -1,4 +1,4 @@
-"""Inner products over classes, and the one check of a positive number."""
+"""Inner products over classes."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -14,9 +14,3 @@ def inner(a: Float[Tensor, "*batch K"], b: Float[Tensor, "*batch K"]) -> Float[T
     """
     # Not vecdot: autocast would compute it in half precision.
     return (a * b).sum(-1)
-
-
-def check_positive(name: str, value: float) -> None:
-    """Refuse a number that is not positive and finite."""
-    if not 0 < value < float("inf"):
-        raise ValueError(f"{name}: expected a positive finite number, got {value}")
