@@ -1,7 +1,7 @@
 """What a user is told: one line that names what was expected, what came, and the way out."""
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 
@@ -34,6 +34,26 @@ def shortened(text: str, length: int = 200) -> str:
         'abc…'
     """
     return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def reason(error: BaseException) -> str:
+    """The first line of what an exception says; its type where it says nothing.
+
+    Example:
+        >>> reason(ValueError("first\\nsecond")), reason(EOFError())
+        ('first', 'EOFError')
+    """
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def some(names: Sequence[str], shown: int = 3) -> str:
+    """The first of many names, and how many more there are.
+
+    Example:
+        >>> some(["a", "b", "c", "d"])
+        'a, b, c and 1 more'
+    """
+    return ", ".join(names[:shown]) + (f" and {len(names) - shown} more" if len(names) > shown else "")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO, Any
 
-from tpkd.errors import InputError, shortened
+from tpkd.errors import InputError, reason, shortened
 
 MAX_TEXT_BYTES = 64 << 20
 """What a config, a record or a list of names may have; whoever needs more says so."""
@@ -74,8 +74,7 @@ def reading(path: str | Path) -> Iterator[None]:
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, SafetensorError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{path}: damaged or not what its suffix says: {reason}") from error
+        raise InputError(f"{path}: damaged or not what its suffix says: {reason(error)}") from error
 
 
 def open_regular(path: str | Path) -> io.BufferedReader:

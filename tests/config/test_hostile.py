@@ -6,32 +6,8 @@ import time
 
 import pytest
 
+from config.minimal import MINIMAL, refused
 from tpkd.config.loading import load_config
-from tpkd.errors import InputError
-
-MINIMAL = """
-output: runs/{objective}-{seed}
-data: {name: digits}
-student: {model: 'builtin:mlp'}
-objective: ce
-optimizer: {name: sgd, learning_rate: 0.1}
-epochs: 5
-"""
-
-
-@pytest.fixture
-def file(tmp_path):
-    path = tmp_path / "run.yaml"
-    path.write_text(MINIMAL)
-    return path
-
-
-def refused(path, overrides=()):
-    with pytest.raises(InputError) as caught:
-        load_config(path, overrides)
-    message = str(caught.value)
-    assert message.isprintable()
-    return message
 
 
 @pytest.mark.parametrize(

@@ -3,33 +3,10 @@ import json
 import pytest
 import yaml
 
-from tpkd.config.loading import ConfigError, config_yaml, expand_data, json_schema, keyed, load_config
+from config.minimal import MINIMAL, refused
+from tpkd.config.loading import ConfigError, config_yaml, expand_data, keyed, load_config
 from tpkd.config.schema import RunConfig
 from tpkd.errors import InputError
-
-MINIMAL = """
-output: runs/{objective}-{seed}
-data: {name: digits}
-student: {model: 'builtin:mlp'}
-objective: ce
-optimizer: {name: sgd, learning_rate: 0.1}
-epochs: 5
-"""
-
-
-@pytest.fixture
-def file(tmp_path):
-    path = tmp_path / "run.yaml"
-    path.write_text(MINIMAL)
-    return path
-
-
-def refused(path, overrides=()):
-    with pytest.raises(InputError) as caught:
-        load_config(path, overrides)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
 
 
 def test_defaults_and_placeholders(file):
@@ -232,7 +209,7 @@ def test_a_configuration_is_frozen(file):
 
 
 def test_the_schema_is_json_and_describes_every_key():
-    schema = json.loads(json.dumps(json_schema()))
+    schema = json.loads(json.dumps(RunConfig.model_json_schema()))
     assert schema["additionalProperties"] is False
     assert set(schema["properties"]) == set(RunConfig.model_fields)
     assert schema["properties"]["precision"]["enum"] == ["fp32", "fp16", "bf16"]

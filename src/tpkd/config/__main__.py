@@ -3,6 +3,6 @@
 import json
 import sys
 
-from tpkd.config.loading import json_schema
+from tpkd.config.schema import RunConfig
 
-sys.stdout.write(json.dumps(json_schema(), indent=1) + "\n")
+sys.stdout.write(json.dumps(RunConfig.model_json_schema(), indent=1) + "\n")

@@ -15,7 +15,7 @@ from torch import OutOfMemoryError
 from tpkd.config.plain_yaml import parse_yaml
 from tpkd.config.schema import RunConfig
 from tpkd.config.section import DATA_PLACEHOLDER, MAX_DEPTH
-from tpkd.errors import InputError, did_you_mean, shortened
+from tpkd.errors import InputError, did_you_mean, reason, shortened
 from tpkd.files import check_path, read_text
 
 MAX_CONFIG_BYTES = 1 << 20
@@ -49,8 +49,7 @@ def keyed(key: str) -> Iterator[None]:
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        reason = str(error).splitlines()[0] if str(error) else "no more is said"
-        raise ConfigError(f"{key}: not enough memory: {shortened(reason)}") from error
+        raise ConfigError(f"{key}: not enough memory: {shortened(reason(error))}") from error
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -203,8 +202,7 @@ def _describe(problem: Any) -> str:
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "value_error":
         return f"{key}: {message}" if key else message
-    found = f"{problem['input']!r}"
-    return f"{key}: {message}, found {found if len(found) <= 60 else found[:59] + '…'}"
+    return f"{key}: {message}, found {shortened(repr(problem['input']), 60)}"
 
 
 def _section_types(place: Sequence[str]) -> list[type[BaseModel]]:
@@ -249,16 +247,6 @@ def config_yaml(config: RunConfig) -> str:
     plain = config.model_dump(mode="json", exclude={"methods"})
     text: str = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120)
     return text
-
-
-def json_schema() -> dict[str, Any]:
-    """The schema of the configuration, for editors.
-
-    Example:
-        >>> json_schema()["properties"]["epochs"]["exclusiveMinimum"]
-        0
-    """
-    return RunConfig.model_json_schema()
 
 
 def expand_data(text: str) -> str:

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tpkd.errors import InputError
+from tpkd.errors import InputError, some
 
 
 @dataclass(frozen=True)
@@ -85,5 +85,4 @@ class ClassMap:
 
 def _refuse(names: list[str], problem: str) -> None:
     if names:
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        raise InputError(f"class map: {problem} {names[0]!r}{more}")
+        raise InputError(f"class map: {problem} {some([repr(name) for name in names], 1)}")

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tpkd.errors import InputError, extra
+from tpkd.errors import InputError, extra, reason
 from tpkd.files import open_regular, sha256
 
 Kind: TypeAlias = Literal["vector", "image", "text"]
@@ -50,8 +50,7 @@ class ImageFiles:
         except InputError:
             raise
         except Exception as error:  # there is hardly an error that Pillow's readers do not raise for damaged files
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise InputError(f"{path}: expected an image, found none that can be decoded: {reason}") from error
+            raise InputError(f"{path}: expected an image, found none that can be decoded: {reason(error)}") from error
 
 
 Inputs: TypeAlias = np.ndarray | ImageFiles | tuple[str, ...]

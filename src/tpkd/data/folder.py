@@ -8,7 +8,7 @@ import numpy as np
 
 from tpkd.data.dataset import Dataset, ImageFiles
 from tpkd.data.labels import first_twin, sort_labels
-from tpkd.errors import InputError
+from tpkd.errors import InputError, some
 from tpkd.files import reading
 
 IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
@@ -102,8 +102,8 @@ def _check_test_classes(root: Path, class_names: tuple[str, ...], images: dict[s
         raise InputError(f"{root / 'test' / strangers[0]}: expected the classes of {root / 'train'}, found another one")
     missing = [name for name in class_names if name not in images]
     if missing:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise InputError(
-            f"{root / 'test'}: expected the classes of {root / 'train'}, found no folder {missing[0]!r}{more}; "
+            f"{root / 'test'}: expected the classes of {root / 'train'}, "
+            f"found no folder {some(list(map(repr, missing)), 1)}; "
             "where a class has no test images, an empty folder says that there is none"
         )

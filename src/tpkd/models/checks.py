@@ -12,6 +12,7 @@ from tpkd.config.schema import StudentConfig, TeacherConfig
 from tpkd.data.batches import Preparation
 from tpkd.data.class_map import ClassMap
 from tpkd.data.dataset import Dataset
+from tpkd.errors import reason
 from tpkd.models.classifier import Classifier, extract_features
 
 
@@ -101,5 +102,6 @@ def check_inputs(owner: str, name: str, model: Classifier, dataset: Dataset, pre
     except torch.OutOfMemoryError:
         raise
     except (ValueError, RuntimeError, IndexError, TypeError, AssertionError) as error:  # networks say it as they like
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ConfigError(f"{owner}.model: {name} does not fit the inputs of {dataset.name}: {reason}") from error
+        raise ConfigError(
+            f"{owner}.model: {name} does not fit the inputs of {dataset.name}: {reason(error)}"
+        ) from error

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, float32, nn
 
 from tpkd.class_names import names_from_id2label
-from tpkd.errors import InputError, extra
+from tpkd.errors import InputError, extra, some
 from tpkd.files import file_size
 from tpkd.models.classifier import Classifier, Inputs, ModelOutput
 from tpkd.models.heads import random_head
@@ -139,8 +139,7 @@ def _refuse_left_over(source: str, network: nn.Module, unexpected: list[str]) ->
     inside = [name.removeprefix(f"{getattr(network, 'base_model_prefix', '')}.") for name in unexpected]
     left = [name for name in inside if name.split(".")[0] in parts - {"pooler"} and not name.endswith("position_ids")]
     if left:
-        some = ", ".join(left[:3]) + (f" and {len(left) - 3} more" if len(left) > 3 else "")
-        raise InputError(f"hf:{source}: its config.json has no place for the weights {some}")
+        raise InputError(f"hf:{source}: its config.json has no place for the weights {some(left)}")
 
 
 def _settle_pooler(source: str, network: Any, pooling: str, missing: list[str]) -> None:
@@ -197,8 +196,7 @@ def loading(source: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # an odd config.json surfaces wherever the library first trips over it
-        reason = _reason(error)
-        raise InputError(f"hf:{source}: cannot be loaded: {reason}") from error
+        raise InputError(f"hf:{source}: cannot be loaded: {_reason(error)}") from error
     finally:
         logging.set_verbosity(verbosity)
         if progress:

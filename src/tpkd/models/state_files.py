@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tpkd.errors import InputError
+from tpkd.errors import InputError, reason
 from tpkd.files import open_regular, open_safetensors
 
 PICKLED = (".pth", ".pt", ".bin")
@@ -67,7 +67,7 @@ def _read_pickled(path: Path) -> StateFile:
     except InputError:
         raise
     except Exception as error:  # a pickle may be broken in any way; nothing of ours runs in there
-        raise InputError(f"{path}: {_reason(error)}") from error
+        raise InputError(f"{path}: {_refusal(error)}") from error
     key = _state_key(path, content)
     place = str(path) if key is None else f"{path} ({key!r})"
     state: dict[str, Tensor] = content if key is None else content[key]
@@ -76,7 +76,7 @@ def _read_pickled(path: Path) -> StateFile:
     return StateFile(place, key, {name: tuple(value.shape) for name, value in state.items()}, state.__getitem__)
 
 
-def _reason(error: Exception) -> str:
+def _refusal(error: Exception) -> str:
     """Why torch would not read a file; its own words advise to let the file run code."""
     forbidden = re.search(r"GLOBAL (\S+)", str(error))
     if forbidden:
@@ -84,7 +84,7 @@ def _reason(error: Exception) -> str:
             f"expected weights alone, found {forbidden[1]}, which reading would run; where you trust the file, keep "
             "its state dict with safetensors.torch.save_file"
         )
-    words = str(error).splitlines()[0] if str(error) else type(error).__name__
+    words = reason(error)
     return f"damaged or not what its suffix says: {words if len(words) < 200 else type(error).__name__}"
 
 

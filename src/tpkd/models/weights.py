@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tpkd.class_names import to_metadata
-from tpkd.errors import InputError
+from tpkd.errors import InputError, some
 from tpkd.files import publish_bytes
 from tpkd.models.classifier import Classifier
 from tpkd.models.state_files import open_state
@@ -104,12 +104,8 @@ def _wrapper(names: Collection[str], targets: Collection[str]) -> str:
 def _check_names(place: str, wanted: Collection[str], found: Collection[str]) -> None:
     missing, unexpected = sorted(set(wanted) - set(found)), sorted(set(found) - set(wanted))
     if missing or unexpected:
-        parts = [f"missing {_some(missing)}"] * bool(missing) + [f"unexpected {_some(unexpected)}"] * bool(unexpected)
+        parts = [f"missing {some(missing)}"] * bool(missing) + [f"unexpected {some(unexpected)}"] * bool(unexpected)
         raise InputError(f"{place}: does not fit the network: {'; '.join(parts)}")
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _check_shape(place: str, name: str, target: Tensor, shape: Iterable[int]) -> None:

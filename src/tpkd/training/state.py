@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from tpkd.class_names import check_class_names
-from tpkd.errors import InputError
+from tpkd.errors import InputError, reason
 from tpkd.training.checkpoint import Checkpoint
 from tpkd.training.log import Averages
 from tpkd.training.randomness import random_state, restore_random_state
@@ -109,8 +109,7 @@ def restore(run: Run, checkpoint: Checkpoint) -> Progress:
             epoch=Averages(values["epoch"]),
         )
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"checkpoint of step {checkpoint.step}: does not fit this run: {reason}") from error
+        raise InputError(f"checkpoint of step {checkpoint.step}: does not fit this run: {reason(error)}") from error
 
 
 def _restore_generators(run: Run, checkpoint: Checkpoint) -> None:
