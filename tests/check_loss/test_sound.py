@@ -3,14 +3,11 @@
 import inspect
 
 import pytest
-import torch
 
 import tpkd.objectives
 from check_loss import sound
 from check_loss.examination import examine, finding, outcome, run, shows_a_fault
 from tpkd.check_loss.examination import check_loss
-from tpkd.check_loss.scene import INPUTS, ordinary_scene
-from tpkd.check_loss.subject import Claims
 from tpkd.check_loss.target import find_loss
 
 OTHER_INPUTS = {"dp_loss", "linear_tpkd_loss"}
@@ -68,23 +65,6 @@ def test_a_choice_is_no_failure(name):
     record = examine(f"sound.{name}")
     assert record.failures == ()
     assert {check: outcome(record, check) for check in CHOICES[name]} == CHOICES[name]
-
-
-@pytest.mark.parametrize(
-    ("loss", "divergence"),
-    [("textbook", "kl"), ("reverse", "reverse-kl"), ("logit_matching", "mse-logits"), ("soft_cross_entropy", "kl")],
-)
-def test_the_teachers_term_is_recognised(loss, divergence):
-    assert finding(examine(f"sound.{loss}"), "teacher's term").finding == divergence
-    assert outcome(examine(f"sound.{loss}", (), Claims(divergence=divergence)), "teacher's term") == "pass"
-
-
-def test_the_inputs_of_a_reproduction_are_those_of_the_battery():
-    names: dict[str, torch.Tensor] = {}
-    exec(f"import torch; {INPUTS}", names)
-    first, second = ordinary_scene(), ordinary_scene(teacher=1)
-    pairs = {"s": first.student, "t": first.teacher, "u": second.teacher, "y": first.labels}
-    assert all(torch.equal(names[name], tensor) for name, tensor in pairs.items())
 
 
 def test_a_reproduction_can_show_that_nothing_is_wrong():

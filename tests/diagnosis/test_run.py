@@ -15,7 +15,7 @@ from tpkd.diagnosis.inputs import open_inputs
 from tpkd.diagnosis.reading import read_student
 from tpkd.diagnosis.record import DiagnosisRecord
 from tpkd.diagnosis.run import check_outputs, diagnose_files, write_text
-from tpkd.diagnosis.totals import CONFIDENCE_EDGES, GrowingHistogram
+from tpkd.diagnosis.totals import CONFIDENCE_EDGES
 from tpkd.errors import InputError
 
 # What the command promises against a plain-loop script.
@@ -373,25 +373,6 @@ def test_the_sample_of_the_frontier_is_bounded_and_uniform(tmp_path, monkeypatch
     # Five standard errors of the mean of 500 out of 4,000.
     spread = 5 * student.all["conditional_loss"] / 500**0.5
     assert abs(student.frontier.values[0] - student.all["conditional_loss"]) < spread
-
-
-def test_growing_histogram_counts_like_a_fixed_one_in_any_order():
-    values = torch.cat([torch.zeros(3), torch.rand(500).double() * 1e-3, torch.rand(500).double() * 40]).double()
-    histograms = []
-    for order in (torch.arange(len(values)), torch.randperm(len(values)), values.argsort(descending=True)):
-        histogram = GrowingHistogram(bins=64)
-        for block in values[order].split(17):
-            histogram.add(block)
-        histograms.append(histogram)
-    expected = torch.histc(values, bins=64, min=0, max=64 * histograms[0].width).long()
-    for histogram in histograms:
-        assert histogram.width == histograms[0].width
-        assert torch.equal(histogram.counts, expected)
-    width, counts = histograms[0].coarse(bins=10, share=0.9)
-    assert sum(counts) == len(values)
-    assert len(counts) <= 10
-    inside = (values < width * (len(counts) - 1)).sum().item()
-    assert sum(counts[:-1]) == inside
 
 
 def test_outputs_are_checked_before_any_work(tmp_path):

@@ -1,6 +1,5 @@
 """Snapshots: whole, the same after an interruption, and refused where they belong to something else."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from tpkd.errors import InputError
 from tpkd.mechanism.bench import open_bench
 from tpkd.mechanism.blocking import study_blocking
 from tpkd.mechanism.certificates import study_certificates
-from tpkd.mechanism.checks import Checks, Statement
 from tpkd.mechanism.continuation import study_continuation
 from tpkd.mechanism.exact_head import study_exact_head
 from tpkd.training.loop import snapshot_states, train
@@ -148,28 +146,6 @@ def test_a_student_that_a_study_breaks_is_said_in_one_line(ce_run, study, monkey
     monkeypatch.setattr("tpkd.mechanism.bench.Bench.learning_rate", 1e30)
     with pytest.raises(InputError, match=r"student: expected finite logits, found .*learning_rate"):
         study(config).to_json()
-
-
-def test_the_worst_case_of_a_statement_can_be_written_where_there_is_a_nan():
-    checks = Checks({"a": Statement("a"), "b": Statement("b"), "c": Statement("c")}, 1e-12)
-    checks.add("a", torch.tensor([torch.nan, 1.0], dtype=torch.float64))
-    checks.add("b", torch.tensor([0.5, torch.nan], dtype=torch.float64))
-    checks.add("b", torch.tensor([0.25], dtype=torch.float64))
-    checks.add("c", torch.tensor([-torch.inf, 1.0], dtype=torch.float64))
-    found = {check.name: (check.cases, check.violations, check.worst) for check in checks.records()}
-    assert found == {"a": (2, 1, None), "b": (3, 1, None), "c": (2, 1, None)}
-    for check in checks.records():
-        json.dumps(check.worst, allow_nan=False)
-
-
-def test_checks_count_what_breaks_a_statement():
-    checks = Checks({"a": Statement("a"), "b": Statement("b", theorem=False, strict=True), "c": Statement("c")}, 1e-12)
-    checks.add("a", torch.tensor([1.0, -1e-13, -1e-11], dtype=torch.float64))
-    checks.add("a", torch.tensor([torch.nan, 2.0], dtype=torch.float64))
-    checks.add("b", torch.tensor([1.0, 1e-13, 0.0], dtype=torch.float64))
-    found = {check.name: (check.cases, check.violations, check.theorem) for check in checks.records()}
-    assert found == {"a": (5, 2, True), "b": (3, 2, False), "c": (0, 0, True)}
-    assert checks.records()[2].worst is None
 
 
 def test_a_run_without_snapshots_is_refused_by_every_study(ce_run):

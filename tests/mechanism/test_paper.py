@@ -1,0 +1,15 @@
+"""What is not as in the paper's appendix is named, and nothing else."""
+
+import dataclasses
+
+import pytest
+
+from mechanism.test_tables import KINDS, as_in_the_paper
+from tpkd.mechanism.paper import departures
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_only_what_differs_is_named(name):
+    record = as_in_the_paper(name)
+    assert departures(record) == ()
+    assert departures(dataclasses.replace(record, study_seed=3)) == ("study_seed: expected 0, found 3",)
