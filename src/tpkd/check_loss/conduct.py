@@ -10,12 +10,12 @@ from tpkd.check_loss.scene import CLASSES, SAMPLES, TOLERANCE, Scene, close, ord
 from tpkd.check_loss.subject import RefusedError, Subject
 
 POSITIONS = 4
-"""Positions a sample in the dense shapes: the ordinary samples are two of them."""
+"""Positions per sample in the dense shapes: the ordinary batch is two such samples."""
 
 
 @check("gradient to the teacher", "teacher")
 def teacher_gradient(subject: Subject) -> Verdict:
-    """Whether a backward pass would train the teacher if somebody forgot to freeze it."""
+    """Whether a backward pass would train the teacher if it is not frozen."""
     found = subject.ordinary.teacher_gradient
     if found is None or not bool(found.ne(0).any()):
         return passed("none flows")
@@ -66,7 +66,7 @@ def memory_layout(subject: Subject) -> Verdict:
 
 @check("dense shapes")
 def dense_shapes(subject: Subject) -> Verdict:
-    """Several positions a sample give the gradient of the positions as samples, on one of the two class axes."""
+    """Several positions per sample give the gradient of the positions as samples, on one of the two class axes."""
     expected = subject.ordinary.gradient
     results = {"(N, K, d1)": _dense(subject, last=False), "(N, d1, K)": _dense(subject, last=True)}
     factors = {shape: scale_between(found, expected) for shape, found in results.items() if isinstance(found, Tensor)}

@@ -66,7 +66,7 @@ def _what_is_wrong(found: Evaluation, expected: Evaluation, kept: Tensor) -> str
 
 @check("NaN under a mask", "mask")
 def ignored_garbage(subject: Subject) -> Verdict:
-    """What stands at a position that is left out does not matter, even if it is not a number."""
+    """Logits at an ignored position have no effect, even if they are NaN."""
     scene, _ = _masked(subject.mask, garbage=torch.nan)
     try:
         found = subject.evaluate(scene)

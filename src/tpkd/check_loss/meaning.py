@@ -164,7 +164,7 @@ def gradient(subject: Subject) -> Verdict:
 
 
 def _says_prescribed(subject: Subject) -> str:
-    """The words of a loss that refuses a second derivative because its gradient is none; empty for every other."""
+    """The message of a loss that refuses a second derivative because its gradient is prescribed; empty otherwise."""
     scene = ordinary_scene()
     student = scene.student.clone().requires_grad_()
     try:

@@ -1,4 +1,4 @@
-"""What the conformance battery found about somebody's loss."""
+"""What the conformance battery found about a loss."""
 
 from dataclasses import dataclass
 

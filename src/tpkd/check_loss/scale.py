@@ -80,7 +80,7 @@ def reduction_argument(subject: Subject) -> Verdict:
 
 @check("number of classes", "teacher's term")
 def number_of_classes(subject: Subject) -> Verdict:
-    """Classes to which nobody gives any probability change nothing; a mean over logits would be divided by them."""
+    """Classes without any probability change nothing; a mean over logits would be divided by them."""
     try:
         logit, found = _widened_difference(subject)
     except RefusedError as error:

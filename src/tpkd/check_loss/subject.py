@@ -1,4 +1,4 @@
-"""What every check stands on: one evaluation of a loss, what was claimed about it, and what is known of it."""
+"""The basis of every check: one evaluation of a loss, what was claimed about it, and what is known of it."""
 
 import shlex
 import warnings
@@ -60,11 +60,11 @@ class Claims:
     divergence: str | None = None
     """The teacher's term, a name in `check_loss.meaning.DIVERGENCES`."""
     dense: bool = False
-    """Whether it is meant for several positions a sample."""
+    """Whether it is meant for several positions per sample."""
     batchwise: bool = False
-    """Whether it is no sum over samples by design."""
+    """Whether it is deliberately not a sum over samples."""
     prescribed: bool = False
-    """Whether its gradient is no derivative by design."""
+    """Whether its gradient is deliberately not the derivative."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Subject:
         `axis` is that of the classes, `made` an instance to use again, `changes` are settings by role.
         """
         leaves = scene.map(lambda logits: logits.detach().clone().requires_grad_())
-        # Products, because in a training loop logits are no leaves, and a loss may write into what is none.
+        # Products, because logits are not leaves in a training loop, and only a non-leaf can be written in place.
         given = Scene(1 * leaves.student, 1 * leaves.teacher, scene.labels.clone())
         with torch.random.fork_rng():
             torch.manual_seed(seed)
@@ -92,7 +92,7 @@ class Subject:
             try:
                 sources = (leaves.student, leaves.teacher)
                 student, teacher = torch.autograd.grad(factor * output.sum(), sources, allow_unused=True)
-            except Exception as error:  # a backward pass of somebody else
+            except Exception as error:  # third-party backward pass
                 raise RefusedError(f"backward: {type(error).__name__}: {first_line(error)}") from error
         return Evaluation(output.detach(), torch.zeros_like(leaves.student) if student is None else student, teacher)
 
@@ -102,7 +102,7 @@ class Subject:
             warnings.simplefilter("ignore")
             try:
                 output = self.loss(vars(scene), **options)
-            except Exception as error:  # somebody else's code
+            except Exception as error:  # third-party code
                 raise RefusedError(f"{type(error).__name__}: {first_line(error)}") from error
         if not isinstance(output, Tensor) or not output.is_floating_point():
             keys = f" with {', '.join(map(str, output))}" if isinstance(output, dict) else ""
@@ -126,7 +126,7 @@ class Subject:
 
     @cached_property
     def reduction(self) -> str:
-        """`mean`, `sum`, `none` (one number a sample), `elements` (one number a logit) or `unknown`, by experiment."""
+        """`mean`, `sum`, `none` (one per sample), `elements` (one per logit) or `unknown`, by experiment."""
         shape = tuple(self.ordinary.output.shape)
         if shape in ((SAMPLES,), (SAMPLES, CLASSES)):
             return "none" if len(shape) == 1 else "elements"
@@ -189,7 +189,7 @@ class Subject:
         return f"torch.autograd.grad({call}.sum(),s)[0]"
 
     def difference_text(self, logits: str = "{}", **changes: Any) -> str:
-        """`teacher_difference` as Python text; `logits` says what stands in place of each of s, t and u."""
+        """`teacher_difference` as Python text; `logits` is the template that replaces each of s, t and u."""
         ours, others = (self.gradient_text(logits.format("s"), logits.format(u), **changes) for u in "tu")
         return f"({ours}-{others})"
 

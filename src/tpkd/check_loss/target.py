@@ -1,4 +1,4 @@
-"""Somebody's distillation loss, found by name and called by the names its author chose."""
+"""A third-party distillation loss, found by name and called by the names its author chose."""
 
 import ast
 import importlib
@@ -131,7 +131,7 @@ def find_loss(
         forms: what `student` and `teacher` are handed over as, one of `FORMS`; else what their names say.
 
     Raises:
-        InputError: there is no such loss, or it cannot be told how to call it.
+        InputError: there is no such loss, or its signature does not say how to call it.
 
     Example:
         >>> find_loss("tpkd:kd_loss", settings=["temperature=2.0"]).text()
@@ -191,7 +191,7 @@ def _import(name: str) -> ModuleType:
         path = getattr(importlib.import_module(parent), "__path__", ()) if parent else [os.getcwd()]
         hint = did_you_mean(missing.rpartition(".")[2], (module.name for module in pkgutil.iter_modules(path)))
         raise InputError(f"{name}: no module named {missing} here{hint}") from error
-    except (Exception, SystemExit) as error:  # whatever somebody's module does when it is imported, a script's exit too
+    except (Exception, SystemExit) as error:  # importing a module may raise anything, SystemExit included
         raise InputError(f"{name}: cannot be imported: {type(error).__name__}: {first_line(error)}") from error
 
 
@@ -368,5 +368,5 @@ def _as_text(settings: Mapping[str, Any]) -> list[str]:
 
 
 def _value_text(value: Any) -> str:
-    """A value in Python; strings in double quotes, because the whole stands in single ones on a command line."""
+    """A value in Python; strings in double quotes, because the whole command is in single quotes."""
     return json.dumps(value) if isinstance(value, str) else repr(value)

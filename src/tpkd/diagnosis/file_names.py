@@ -22,7 +22,7 @@ def _short(path: PurePath, others: set[tuple[str, ...]]) -> str:
 
 
 def without_suffixes(names: Sequence[str]) -> list[str]:
-    """The names without what stands after their last dot, unless that is what tells them apart.
+    """The names without their suffixes, unless only the suffixes tell them apart.
 
     Example:
         >>> without_suffixes(["kd/logits.npy", "tpkd/logits.npy"]), without_suffixes(["a.npy", "a.npz"])

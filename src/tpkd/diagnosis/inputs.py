@@ -282,7 +282,7 @@ def _iterate_ids(path: Path) -> Iterator[str]:
     array = open_array(path, key="ids")
     if array.shape[1:] not in ((), (2,)) or array.dtype.is_floating_point:
         raise InputError(
-            f"{path}: expected an integer id an example, or a sample and a view id, found {_name(array.dtype)} "
+            f"{path}: expected one integer id per example, or a sample and a view id, found {_name(array.dtype)} "
             f"of shape {array.shape}"
         )
     for block in array.blocks(65536):

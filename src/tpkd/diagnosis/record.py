@@ -135,7 +135,7 @@ class StudentDiagnosis:
 
 @dataclass(frozen=True)
 class DiagnosisRecord(Record):
-    """What `tpkd diagnose` found: one entry a student, in the order they were given."""
+    """What `tpkd diagnose` found: one entry per student, in the order they were given."""
 
     teacher: str
     labels: str

@@ -100,7 +100,7 @@ def check_outputs(outputs: list[Path], inputs: list[Path]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Publish a text; a directory that refuses it is the user's to mend."""
+    """Publish a text; a write error is reported in one line."""
     try:
         with publish(path) as file:
             file.write(text.encode())
@@ -211,7 +211,7 @@ def _mean_left(sample: KeptRows, budgets: Sequence[float]) -> list[float]:
     """The mean V(B) of a sample at each budget."""
     grid = torch.tensor(budgets, dtype=torch.float64).unsqueeze(-1)
     totals = torch.zeros(len(budgets), dtype=torch.float64)
-    # In chunks of rows: the grid stands in front and multiplies what a chunk takes.
+    # In chunks of rows: the budget grid is a leading axis, which multiplies the memory of a chunk.
     rows = max(1, 2**20 // (len(budgets) * sample.student.shape[-1]))
     for start in range(0, len(sample.labels), rows):
         chunk = slice(start, start + rows)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def diagnosis_table(record: DiagnosisRecord) -> "Table":
-    """One row a student."""
+    """One row per student."""
     from rich.markup import escape
     from rich.table import Table
 

@@ -43,7 +43,7 @@ def in_conditional_plane(
 def safe_threshold(target: Float[Tensor, "*batch"], others: Float[Tensor, "*batch others"]) -> Float[Tensor, "*batch"]:
     """The projected target coordinate zeta: the least mean of the target with its k smallest other coordinates.
 
-    Paper: appendix B.1. Sorting is the reference algorithm, O(K log K) an example.
+    Paper: appendix B.1. Sorting is the reference algorithm, O(K log K) per example.
 
     Example:
         >>> safe_threshold(torch.tensor([0.0]), torch.tensor([[-0.10, -0.02, 0.12]]))

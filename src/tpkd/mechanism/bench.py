@@ -35,7 +35,7 @@ OnProgress = Callable[[int, int], None]
 
 
 def no_progress(done: int, total: int) -> None:
-    """Tell nobody how far a study is."""
+    """Report no progress."""
 
 
 @dataclass(frozen=True)

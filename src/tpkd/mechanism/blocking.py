@@ -104,12 +104,12 @@ def _pool(bench: Bench, split: str) -> tuple[_Pool, tuple[Scaling, ...]]:
     for block in rows.blocks(preparation, config.evaluation.batch_size):
         inputs = to_device(block.inputs, run.accelerator.device)
         logits = teacher.answer(inputs, block.sample_ids, block.view_ids).logits
-        answers.append(logits.to(bench.teacher.dtype).double().cpu())  # of a cache they are that already
+        answers.append(logits.to(bench.teacher.dtype).double().cpu())  # cached answers already have this dtype
     return _Pool(rows, torch.cat(answers)), scaled
 
 
 def _no_answers_to_test(bench: Bench) -> str | None:
-    """Why nobody says what the teacher thinks of test samples, if so."""
+    """Why the teacher cannot answer for test samples; None if it can."""
     teacher, num_views = bench.run.config.teacher, bench.run.preparation.num_views
     assert teacher is not None
     if teacher.model is not None:
@@ -122,7 +122,7 @@ def _no_answers_to_test(bench: Bench) -> str | None:
 
 
 def _teacher(bench: Bench, split: str) -> tuple[FrozenModel, Preparation]:
-    """Whoever answers for a split, and how he sees it: a cache holds the training samples only."""
+    """Teacher and preprocessing for a split: a cache holds the training samples only."""
     config, run = bench.run.config, bench.run
     if split == "train":
         return bench.teacher, run.preparation

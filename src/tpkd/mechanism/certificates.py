@@ -119,7 +119,7 @@ def _state(
 def _pair(
     bench: Bench, snapshot: Snapshot, batches: TrainingBatches, number: int, samples: SampleBatch
 ) -> tuple[CertificateBatch, int]:
-    """The certificate of a batch and one native pair on it; how many of its two iterations were left out."""
+    """The certificate of a batch and one native pair on it; and how many of its two iterations were skipped."""
     settings, teacher = bench.run.config.study.certificates, bench.teacher_logits(samples)
     bench.restore(snapshot)
     certificate = certify(

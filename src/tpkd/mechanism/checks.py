@@ -1,4 +1,4 @@
-"""Statements looked at case by case, and sizes that the data did not allow: what every study keeps a book of."""
+"""Statements checked case by case, and sizes that the data did not allow: recorded by every study."""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from tpkd.mechanism.record import Check, Scaling
 
 @dataclass(frozen=True)
 class Statement:
-    """What is checked: in words, and whether the theory says so or it is only what the paper observed."""
+    """What is checked, and whether it is a theorem or only an observation of the paper."""
 
     text: str
     theorem: bool = True
@@ -32,7 +32,7 @@ class Checks:
     """
 
     def __init__(self, statements: Mapping[str, Statement], tolerance: float) -> None:
-        """Start to count; every statement is reported, even without a case."""
+        """Start empty; every statement is reported, even without cases."""
         self._statements, self._tolerance = statements, tolerance
         self._slacks: dict[str, list[Tensor]] = {name: [] for name in statements}
 
@@ -41,7 +41,7 @@ class Checks:
         self._slacks[name].append(torch.as_tensor(slack, dtype=torch.float64).reshape(-1))
 
     def records(self) -> tuple[Check, ...]:
-        """The book, in the order of the statements."""
+        """One record per statement, in their order."""
         return tuple(self._record(name, statement) for name, statement in self._statements.items())
 
     def _record(self, name: str, statement: Statement) -> Check:

@@ -105,7 +105,7 @@ def _divide(bench: Bench) -> tuple[Dataset, Dataset, tuple[Scaling, ...]]:
 
 
 def _continue(bench: Bench, snapshot: Snapshot, objective: str, batches: TrainingBatches) -> Iterator[tuple[int, bool]]:
-    """The iterations of one objective from the snapshot on: how many are done, and whether the last was left out."""
+    """The iterations of one objective from the snapshot on: the number done, and whether the last one was skipped."""
     bench.restore(snapshot)
     run = bench.iterations(objective, batches)
     yield 0, False

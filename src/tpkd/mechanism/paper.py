@@ -14,7 +14,7 @@ _POINTS = (0, 1, 8, 32, 64, 128)
 def departures(record: StudyRecord) -> tuple[str, ...]:
     """What is not as in the paper's appendix; its numbers stand beside a study only where this is empty.
 
-    Paper: appendix E.2 to E.4. Which samples it took is not stated: the shipped seed stands for them.
+    Paper: appendix E.2 to E.4. The paper does not say which samples it used; we require the shipped seed.
     """
     return tuple(
         f"{name}: expected {_plain(expected)}, found {_plain(found)}"

@@ -1,4 +1,4 @@
-"""Two numbers a pair of signals decide whether backpropagation keeps what the output direction promises."""
+"""Two numbers per pair of signals decide whether backpropagation keeps what the output direction promises."""
 
 import math
 from dataclasses import dataclass

@@ -12,7 +12,7 @@ Forward = Callable[[nn.Module, Any], Tensor]
 """How to get logits `(N, K)` from a model and its inputs, for models whose output is not a tensor."""
 
 _Products = list[list[Tensor]]
-"""For each stack of directions, one tensor a parameter."""
+"""For each stack of directions, one tensor per parameter."""
 
 _CHUNK = 2**18
 """Entries of each product cast to float64 at a time: worth sharing among threads, and small enough for their cache."""
@@ -41,7 +41,7 @@ def network_logits(
 class BatchJacobian:
     """The map from a batch of output directions back to the parameters, at one state of a network.
 
-    Paper: appendix D.5. Only products J_i^T c are formed, one backward pass a stack of directions and micro-batch; a
+    Paper: appendix D.5. Only products J_i^T c are formed, one backward pass per stack of directions and micro-batch; a
     Jacobian never is. The network runs in its own dtype and eval mode, sums over micro-batches and inner products in
     float64. Arguments are those of `network_logits`; a batch that is one micro-batch is evaluated once and keeps its
     graph, so that `logits` costs nothing extra.

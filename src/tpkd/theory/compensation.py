@@ -96,7 +96,7 @@ def log_transfer_path(
     Paper: eq:path, r(s) = (1 - s) r + s q and logit a(s) = logit(rho) + log(1 - s + s R), R = max_j q_j / r_j.
 
     Shapes: logits `(*batch, K)`, labels `(*batch)`; `position` in [0, 1] is a number or broadcasts against the batch
-    shape, so a grid stands in front as `(G, 1)` and gives `(G, *batch, K)`.
+    shape, so a grid is a leading axis `(G, 1)` and gives `(G, *batch, K)`.
 
     Example:
         >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()

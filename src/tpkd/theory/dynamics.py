@@ -58,7 +58,7 @@ def potential_gradient(
 
 @dataclass(frozen=True)
 class JointAlignment:
-    """How the complete direction stands to the gradient of the potential."""
+    """How the complete direction relates to the gradient of the potential."""
 
     inner_product: Float[Tensor, "*batch"]
     """g_Phi'v, the first-order descent."""

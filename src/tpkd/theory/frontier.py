@@ -36,7 +36,7 @@ def frontier(
     their cap are those with the largest log(q_j / r_j); lambda normalises. One sort and sums in log space.
 
     Shapes: logits `(*batch, K)`, labels `(*batch)`; `budget` >= 0 is a number or broadcasts against the batch shape, so
-    a grid stands in front as `(G, 1)`. Returns `log_conditional` `(*grid, K-1)` and `value` `(*grid)`.
+    a grid is a leading axis `(G, 1)`. Returns `log_conditional` `(*grid, K-1)` and `value` `(*grid)`.
 
     Example:
         >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
@@ -122,7 +122,7 @@ def is_budget_feasible(
     default a few roundings of the dtype.
 
     Shapes: `log_conditional` `(*batch, K-1)`, logits `(*batch, K)`, labels and result `(*batch)`; many candidates or a
-    grid of budgets stand in front.
+    grid of budgets are leading axes.
 
     Example:
         >>> student, x = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.6, 0.4]]).log()

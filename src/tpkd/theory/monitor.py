@@ -1,4 +1,4 @@
-"""A look at a batch while training: how far the teacher is blocked on it, and what protection keeps."""
+"""Monitoring a batch during training: how far the teacher is blocked on it, and what protection keeps."""
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -20,7 +20,7 @@ def observe(
 ) -> dict[str, Float[Tensor, ""]]:
     """Means over the valid rows of a batch, from logits the step has anyway; one sort of N x K numbers.
 
-    One call a step, in any training loop; it leaves no graph.
+    One call per step, in any training loop; it leaves no graph.
 
     Args:
         student_logits: classes last, as everywhere in the theory.

@@ -40,7 +40,7 @@ def split_pair(
 
 
 def first_place(is_there: Bool[Tensor, "*batch"]) -> str:
-    """Where in a batch something is for the first time, for a message.
+    """The first true position in a batch, for a message.
 
     Example:
         >>> first_place(torch.tensor([False, True])), first_place(torch.tensor([[False, True]]))
