@@ -14,8 +14,8 @@ from tpkd.check_loss.subject import Evaluation, RefusedError, Subject
 REDUCTIONS = {
     "mean": "one number: the mean over samples",
     "sum": "one number: the sum over samples, which grows with the batch",
-    "none": "one number a sample",
-    "elements": "one number a logit",
+    "none": "one number per sample",
+    "elements": "one number per logit",
     "unknown": "neither a mean nor a sum over samples: a batch repeated twice has a gradient of another direction",
 }
 IMPOSSIBLE = (-1e4, -600.0, -60.0)
@@ -54,7 +54,7 @@ def reduction_argument(subject: Subject) -> Verdict:
     if "none" in found and found["none"].output.numel() < SAMPLES:
         shape = f"list({subject.loss.text(reduction='none')}.shape)"
         command = subject.command(show=(shape, f"[{SAMPLES}]"))
-        return failed("reduction='none' returns one number, not one a sample", command)
+        return failed("reduction='none' returns one number, not one per sample", command)
     if len(found) < 2:
         return not_applicable(f"it accepts {' and '.join(found) or 'none of the usual values'} alone")
     base = "sum" if "sum" in found else next(iter(found))

@@ -188,9 +188,9 @@ def trend_charts(record: DiagnosisRecord) -> tuple[Chart, ...]:
 
     return (
         chart("blocked", "Blocked share", shares, "share"),
-        chart("conditional-loss", "Conditional loss left, in the mean", blocked_and_all("conditional_loss"), "nats"),
-        chart("transfer-cost", "Price of exact transfer, in the mean", blocked_and_all("transfer_cost"), "nats"),
-        chart("losses", "Label loss and teacher KL, in the mean", losses, "nats"),
+        chart("conditional-loss", "Conditional loss left, on average", blocked_and_all("conditional_loss"), "nats"),
+        chart("transfer-cost", "Price of exact transfer, on average", blocked_and_all("transfer_cost"), "nats"),
+        chart("losses", "Label loss and teacher KL, on average", losses, "nats"),
     )
 
 

@@ -28,7 +28,7 @@ def read_student(student: StudentDiagnosis) -> list[str]:
         _decomposition_sentence(student),
         _frontier_sentence(student.frontier),
         f"The next protected step would keep {share(student.all['retention'])} of the first-order conditional descent "
-        f"in the mean; no example can fall below {share(student.retention_bound)} with {student.num_classes} classes.",
+        f"on average; no example can fall below {share(student.retention_bound)} with {student.num_classes} classes.",
     ]
 
 
@@ -60,9 +60,9 @@ def _blocked_sentence(student: StudentDiagnosis) -> str:
 def _left_sentence(student: StudentDiagnosis) -> str:
     means: Mapping[str, float | None] = student.blocked if student.blocked_examples else student.all
     left = f"{nats(means['conditional_loss'])} nats of conditional knowledge are left"
-    where = f"{left} there in the mean" if student.blocked_examples else f"Over all examples, {left} in the mean"
+    where = f"{left} there on average" if student.blocked_examples else f"Over all examples, {left} on average"
     return (
-        f"{where}; exact transfer would cost {nats(means['transfer_cost'])} nats of log-odds in the mean, and give "
+        f"{where}; exact transfer would cost {nats(means['transfer_cost'])} nats of log-odds on average, and give "
         "back nothing."
     )
 
@@ -112,6 +112,6 @@ def _frontier_sentence(curve: FrontierCurve) -> str:
     if curve.values[0] <= 0:
         return "No log-odds are needed: the student has learned what the teacher knows about the incorrect classes."
     return (
-        f"Half of all conditional knowledge can be had for {half_price(curve)} of log-odds an example "
+        f"Half of all conditional knowledge can be had for {half_price(curve)} of log-odds per example "
         f"(over a uniform sample of {count(curve.sample)})."
     )

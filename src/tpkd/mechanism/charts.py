@@ -46,14 +46,14 @@ def blocking_chart(record: BlockingRecord) -> Chart:
 def exact_chart(record: ExactHeadRecord) -> Chart:
     """The gain of every batch in exact head steps."""
     gains = {state.state.name: [batch.gain for batch in state.batches] for state in record.states}
-    said = "Gain of TPKD beyond CE, a dot a batch"
+    said = "Gain of TPKD beyond CE, one dot per batch"
     return _strips("exact-gain", "Exact head steps: gain of each batch", said, gains, BLUE)
 
 
 def certificate_chart(record: CertificatesRecord) -> Chart:
     """The gain of every native pair."""
     gains = {state.state.name: [batch.gain for batch in state.batches] for state in record.states}
-    said = "Gain of TPKD beyond compensation only after one training iteration, a dot a batch"
+    said = "Gain of TPKD beyond compensation only after one training iteration, one dot per batch"
     return _strips("native-gain", "Native pairs: gain of each batch", said, gains, RUST)
 
 
