@@ -5,21 +5,22 @@ import pytest
 from scipy import stats
 
 from compare.cases import cell
-from tpkd.compare.statistics import mean_interval, paired_difference, summarize_methods, t_quantile
+from tpkd.compare.statistics import mean_interval, paired_difference, summarize_methods
 
 
-@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 9, 10, 29, 100])
-@pytest.mark.parametrize("probability", [1e-6, 0.025, 0.3, 0.5, 0.75, 0.975, 0.9995])
-def test_quantiles_equal_those_of_scipy(probability, degrees):
-    # Relative to 1 + |t|: near the median t itself is zero.
-    expected = stats.t.ppf(probability, degrees)
-    assert t_quantile(probability, degrees) == pytest.approx(expected, abs=1e-9 * (1 + abs(expected)))
-
-
-@pytest.mark.parametrize(("probability", "degrees"), [(0.0, 2), (1.0, 2), (0.5, 0)])
-def test_quantiles_refuse_what_is_none(probability, degrees):
-    with pytest.raises(ValueError, match="probability"):
-        t_quantile(probability, degrees)
+@pytest.mark.parametrize(
+    ("seeds", "level", "quantile"),
+    [
+        (2, 0.9, math.tan(0.9 * math.pi / 2)),  # one degree of freedom: the quantile of Cauchy's distribution
+        (3, 0.95, 0.95 * math.sqrt(2 / (1 - 0.95**2))),  # two: a closed form
+        (5, 0.95, 2.7764451),  # four, from a printed table
+    ],
+)
+def test_the_interval_has_the_quantile_of_students_t(seeds, level, quantile):
+    values = [float(value) for value in range(seeds)]
+    low, high = mean_interval(values, level)
+    assert (high - low) / 2 == pytest.approx(quantile * np.std(values, ddof=1) / math.sqrt(seeds), rel=1e-7)
+    assert (high + low) / 2 == pytest.approx(np.mean(values))
 
 
 def test_the_interval_is_that_of_a_t_test():

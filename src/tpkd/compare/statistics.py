@@ -10,41 +10,6 @@ from tpkd.compare.record import Cell, FinalState, MethodSummary, PairedDifferenc
 CONFIDENCE_LEVEL = 0.95
 
 
-def t_quantile(probability: float, degrees: int) -> float:
-    """The quantile of Student's t distribution.
-
-    Bisection on the closed form of its distribution function for whole degrees of freedom.
-
-    Example:
-        >>> round(t_quantile(0.975, 2), 4)
-        4.3027
-    """
-    if not 0 < probability < 1 or degrees < 1:
-        raise ValueError(f"expected a probability inside (0, 1) and degrees >= 1, got {probability} and {degrees}")
-    if probability < 0.5:
-        return -t_quantile(1 - probability, degrees)
-    # In the angle, because the distribution function is a finite sum there and t itself has no bound.
-    low, high = 0.0, math.pi / 2
-    while (middle := (low + high) / 2) not in (low, high):
-        if (1 + _central_probability(middle, degrees)) / 2 < probability:
-            low = middle
-        else:
-            high = middle
-    return math.sqrt(degrees) * math.tan(low)
-
-
-def _central_probability(angle: float, degrees: int) -> float:
-    """P(|T| < sqrt(degrees) tan(angle)), the sum of Abramowitz and Stegun 26.7.3 and 26.7.4."""
-    sine, square = math.sin(angle), math.cos(angle) ** 2
-    odd = degrees % 2 == 1
-    term = math.cos(angle) if odd else 1.0
-    total = term if degrees > 1 else 0.0
-    for index in range(2 if odd else 1, degrees - 2, 2):
-        term *= square * index / (index + 1)
-        total += term
-    return 2 / math.pi * (angle + sine * total) if odd else sine * total
-
-
 def mean_interval(values: Sequence[float], level: float = CONFIDENCE_LEVEL) -> tuple[float, float] | None:
     """The t-interval of a mean; None with fewer than two values.
 
@@ -55,7 +20,10 @@ def mean_interval(values: Sequence[float], level: float = CONFIDENCE_LEVEL) -> t
     """
     if len(values) < 2:
         return None
-    half = t_quantile((1 + level) / 2, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+    from scipy.stats import t  # half a second, and nothing but an interval needs it
+
+    quantile = float(t.ppf((1 + level) / 2, len(values) - 1))
+    half = quantile * statistics.stdev(values) / math.sqrt(len(values))
     middle = statistics.fmean(values)
     return middle - half, middle + half
 
