@@ -139,7 +139,7 @@ def test_ctrl_c_under_a_launcher_is_said_once(tpkd, config, monkeypatch):
     def interrupted(*arguments, **options):
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr("tpkd.training.train", interrupted)
+    monkeypatch.setattr("tpkd.training.loop.train", interrupted)
     for rank, said in (
         ("0", "tpkd: interrupted; there is no checkpoint yet, the same command starts anew\n"),
         ("1", ""),

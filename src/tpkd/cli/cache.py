@@ -2,17 +2,19 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from tpkd.cli.console import say
 from tpkd.cli.interruption import interruptible
-from tpkd.cli.train import config_errors, read_config
+from tpkd.cli.options import Overrides, config_errors, read_config
+from tpkd.cli.progress import display
 from tpkd.errors import extra
 from tpkd.teacher.cache.build import BuildProgress
 from tpkd.teacher.cache.verify import CacheInfo, cache_info
@@ -22,7 +24,6 @@ cache = typer.Typer(help="Keep a teacher's answers, so that it never runs twice.
 Network = Annotated[
     str, typer.Option(help="Whose answers: teacher, or initial for the student at its start (DP-U and DP-S).")
 ]
-Overrides = Annotated[list[str] | None, typer.Argument(help="key=value, dotted keys.", show_default=False)]
 
 
 @cache.command()
@@ -40,7 +41,7 @@ def build(
     with config_errors(config):
         loaded = read_config(config, overrides)
         with interruptible(), _progress() as on_progress:
-            directory = build_from(loaded, network, on_progress=on_progress, on_note=_note)
+            directory = build_from(loaded, network, on_progress=on_progress, on_note=partial(say, error=True))
     _print(cache_info(directory))
 
 
@@ -65,14 +66,11 @@ def verify(
     else:
         with config_errors(config):
             report = verify_from(directory, read_config(config, overrides), network, sample=sample)
-    console = Console()
-    for problem in report.problems:
-        console.print(problem, highlight=False, markup=False, soft_wrap=True)
+    say(*report.problems)
     again = f"{report.rows_recomputed} computed again" if report.rows_recomputed else "none computed again"
     largest = "" if report.max_difference is None else f", largest difference {report.max_difference:.2g}"
     verdict = "sound" if report.passes else "not sound"
-    line = f"{verdict}: {report.rows_written} rows in {report.shards} shards, {again}{largest}"
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
+    say(f"{verdict}: {report.rows_written} rows in {report.shards} shards, {again}{largest}")
     if not report.passes:
         raise typer.Exit(1)
 
@@ -88,7 +86,7 @@ def info(
     """
     found = cache_info(directory)
     if json:
-        Console().print(found.to_json(), highlight=False, markup=False, soft_wrap=True, end="")
+        say(found.to_json(), end="")
     else:
         _print(found)
 
@@ -115,37 +113,22 @@ def _print(found: CacheInfo) -> None:
     Console().print(table)
 
 
-def _note(sentence: str) -> None:
-    Console(stderr=True).print(sentence, highlight=False, markup=False, soft_wrap=True)
-
-
 @contextmanager
 def _progress() -> Iterator[Callable[[BuildProgress], None]]:
-    """Bytes first, minutes after the first rows, then a bar on a terminal and a line a tenth in a log."""
-    console = Console(stderr=True)
-    bar = Progress(
-        TextColumn("rows"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console, transient=True
-    )
-    task = bar.add_task("rows", total=None)
-    tenth, timed = -1, False
+    """Bytes first, minutes after the first rows, then a bar on a terminal and a line per tenth in a log."""
+    with display() as show:
+        begun = timed = False
 
-    def advance(progress: BuildProgress) -> None:
-        nonlocal tenth, timed
-        bar.update(task, total=progress.rows_total, completed=progress.rows_done)
-        now = 10 * progress.rows_done // progress.rows_total
-        minutes = None if progress.seconds_left is None else f"{progress.seconds_left / 60:.1f} minutes"
-        if tenth < 0:
-            size = f"{progress.rows_total} rows, {progress.bytes_total / 1e6:.1f} MB"
-            console.print(f"building {size}, {progress.rows_done} rows written already", highlight=False)
-        elif minutes is not None and not timed:
-            console.print(f"about {minutes} at the speed of the first rows", highlight=False)
-            timed = True
-        elif now > tenth and not console.is_terminal:
-            console.print(f"{progress.rows_done} of {progress.rows_total} rows, {minutes} left", highlight=False)
-        tenth = max(now, 0)
+        def advance(progress: BuildProgress) -> None:
+            nonlocal begun, timed
+            done, total = progress.rows_done, progress.rows_total
+            minutes = None if progress.seconds_left is None else f"{progress.seconds_left / 60:.1f} minutes"
+            show.update("rows", done, total, f"{done} of {total} rows, {minutes} left" if timed else "", parts=10)
+            if not begun:
+                show.line(f"building {total} rows, {progress.bytes_total / 1e6:.1f} MB, {done} rows written already")
+            elif minutes is not None and not timed:
+                show.line(f"about {minutes} at the speed of the first rows")
+                timed = True
+            begun = True
 
-    if console.is_terminal:
-        with bar:
-            yield advance
-    else:
         yield advance

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -14,8 +13,9 @@ from tpkd.check_loss.meaning import DIVERGENCES
 from tpkd.check_loss.subject import CLAIMED_REDUCTIONS, Claims
 from tpkd.check_loss.target import FORMS, find_loss
 from tpkd.check_loss.terminal import loss_reading, loss_table
+from tpkd.cli.console import say
+from tpkd.cli.options import check_name
 from tpkd.diagnosis.run import check_outputs, write_text
-from tpkd.errors import InputError, did_you_mean
 
 _CALL, _CLAIMS = "How to call it", "What you say about it: a claim is checked"
 
@@ -129,10 +129,10 @@ def check_loss(
     Example: tpkd check-loss torch.nn.functional:kl_div --argument student=input
     --argument teacher=target --student log-probabilities --teacher probabilities
     """
-    _check_name("--student", student, FORMS)
-    _check_name("--teacher", teacher, FORMS)
-    _check_name("--reduction", reduction, CLAIMED_REDUCTIONS)
-    _check_name("--divergence", divergence, DIVERGENCES)
+    check_name("--student", student, FORMS)
+    check_name("--teacher", teacher, FORMS)
+    check_name("--reduction", reduction, CLAIMED_REDUCTIONS)
+    check_name("--divergence", divergence, DIVERGENCES)
     outputs = [] if json is None else [json]
     check_outputs(outputs, [])
     sys.path.insert(0, os.getcwd())  # as `python -c` does, so that a reproduction finds what we found
@@ -146,14 +146,7 @@ def check_loss(
     record = examine(found, Claims(reduction, t_squared, ignore_index, divergence, dense, batchwise, prescribed))
     for path in outputs:
         write_text(path, record.to_json())
-    console = Console()
-    console.print(loss_table(record))
-    for line in (*loss_reading(record), *(f"written: {path}" for path in outputs)):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    Console().print(loss_table(record))
+    say(*loss_reading(record), *(f"written: {path}" for path in outputs))
     if record.failures:
         raise typer.Exit(1)
-
-
-def _check_name(option: str, value: str | None, known: Iterable[str]) -> None:
-    if value is not None and value not in known:
-        raise InputError(f"{option} {value}: expected one of {', '.join(known)}{did_you_mean(value, known)}")

@@ -9,19 +9,20 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tpkd.cli.grid_progress import grid_progress
+from tpkd.cli.console import say
 from tpkd.cli.interruption import interruptible
-from tpkd.cli.train import config_errors
-from tpkd.errors import InputError, extra
+from tpkd.cli.options import Overrides, config_errors, split, whole_numbers
+from tpkd.cli.progress import grid_progress
+from tpkd.errors import extra
 from tpkd.report.numbers import percent, points
 
 if TYPE_CHECKING:
-    from tpkd.compare.record import Cell, ComparisonRecord
+    from tpkd.compare.record import ComparisonRecord
 
 
 def compare(
     config: Annotated[Path, typer.Argument(help="A run whose `output` names {objective} and {seed}; see configs/.")],
-    overrides: Annotated[list[str] | None, typer.Argument(help="key=value, dotted keys.", show_default=False)] = None,
+    overrides: Overrides = None,
     methods: Annotated[str | None, typer.Option(help="Names of `tpkd methods`, with commas; left out, all.")] = None,
     seeds: Annotated[str, typer.Option(help="With commas.")] = "42,43,44",
     jobs: Annotated[int, typer.Option(help="Cells at a time; 0: one a core, or one where there is a GPU.", min=0)] = 0,
@@ -39,16 +40,15 @@ def compare(
         from tpkd.compare.run import RECORD_NAME, open_grid
         from tpkd.compare.run import compare as run_grid
     with config_errors(config):
-        chosen = None if methods is None else _split(methods)
-        grid = open_grid(config, overrides or [], methods=chosen, seeds=_numbers(seeds))
+        chosen = None if methods is None else split(methods)
+        grid = open_grid(config, overrides or [], methods=chosen, seeds=whole_numbers("--seeds", seeds))
         with interruptible(lambda: "what is finished stays, the same command continues"), grid_progress() as watcher:
             record = run_grid(grid, processes=jobs or cores(), restart_changed=restart_changed, watcher=watcher)
-    console = Console()
-    console.print(comparison_table(record))
-    lines = [f"{cell.objective}-{cell.seed} {cell.status}: {cell.problem or 'not run yet'}" for cell in _open(record)]
-    written = grid.directory / RECORD_NAME
-    for line in (*lines, f"written: {written}", f"next: tpkd report {shlex.quote(str(grid.directory))}"):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    Console().print(comparison_table(record))
+    for cell in record.cells:
+        if cell.status != "finished":
+            say(f"{cell.name} {cell.status}: {cell.problem or 'not run yet'}")
+    say(f"written: {grid.directory / RECORD_NAME}", f"next: tpkd report {shlex.quote(str(grid.directory))}")
     if any(cell.status == "failed" for cell in record.cells):
         raise typer.Exit(1)
 
@@ -70,21 +70,6 @@ def comparison_table(record: "ComparisonRecord") -> Table:
             interval,
         )
     return table
-
-
-def _open(record: "ComparisonRecord") -> list["Cell"]:
-    return [cell for cell in record.cells if cell.status != "finished"]
-
-
-def _split(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _numbers(text: str) -> list[int]:
-    try:
-        return [int(part) for part in _split(text)]
-    except ValueError:
-        raise InputError(f"--seeds: expected whole numbers with commas, such as 42,43,44, found {text!r}") from None
 
 
 def cores() -> int:

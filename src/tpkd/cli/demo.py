@@ -7,8 +7,9 @@ import typer
 from rich.console import Console
 
 from tpkd.cli.compare import comparison_table, cores
-from tpkd.cli.grid_progress import grid_progress
+from tpkd.cli.console import say
 from tpkd.cli.interruption import interruptible
+from tpkd.cli.progress import grid_progress
 from tpkd.errors import extra
 from tpkd.report.numbers import percent
 
@@ -30,21 +31,17 @@ def demo(
         from tpkd.demo.run import run_demo
     with interruptible(), grid_progress() as watcher:
         result = run_demo(out, processes=jobs or cores(), watcher=watcher)
-    console = Console()
-    console.print(comparison_table(result.comparison))
-    failed = [
-        f"{cell.objective}-{cell.seed} failed: {cell.problem}" for cell in result.comparison.cells if cell.problem
-    ]
+    Console().print(comparison_table(result.comparison))
+    failed = [f"{cell.name} failed: {cell.problem}" for cell in result.comparison.cells if cell.problem]
     failed += [f"study {name} failed: {problem}" for name, problem in result.failed_studies.items()]
     if result.violations:
         failed.append(f"the studies saw {result.violations} cases that the theory excludes")
-    for line in (
+    say(
         *failed,
         f"teacher: {percent(result.teacher.accuracy)} % of {result.teacher.test_samples} held-out digits",
         "A small data set, settings tried on it: this shows everything at work, not which method is better.",
         *([f"diagnosis of three students: {result.diagnosis}"] if result.diagnosis else []),
         f"report: {result.report}",
-    ):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    )
     if failed:
         raise typer.Exit(1)

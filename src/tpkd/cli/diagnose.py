@@ -9,14 +9,15 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from tpkd.arrays import ArrayFile
+from tpkd.cli.console import say
+from tpkd.cli.options import need_report
+from tpkd.cli.progress import display
 from tpkd.diagnosis.file_names import short_names
 from tpkd.diagnosis.inputs import DiagnosisInputs, open_inputs
 from tpkd.diagnosis.run import check_outputs, diagnose_files, write_text
 from tpkd.diagnosis.terminal import diagnosis_reading, diagnosis_table
-from tpkd.errors import extra
 
 
 def diagnose(
@@ -50,9 +51,7 @@ def diagnose(
     outputs = [path for path in (json, html) if path is not None]
     check_outputs(outputs, [path for path in (*students, teacher, labels, class_names, ids) if path is not None])
     if html is not None:
-        with extra("report"):  # before the work, not after it
-            import jinja2  # noqa: F401
-            import matplotlib  # noqa: F401
+        need_report()
     inputs = open_inputs(
         students, teacher, labels, class_names=class_names, ids=ids, log_probabilities=log_probabilities
     )
@@ -68,28 +67,20 @@ def diagnose(
     console.print(diagnosis_table(record))
     for sentence in diagnosis_reading(record):
         console.print(escape(sentence), highlight=False, soft_wrap=not console.is_terminal)
-    for path in outputs:
-        console.print(f"written: {escape(str(path))}", highlight=False, soft_wrap=True)
+    say(*(f"written: {path}" for path in outputs))
 
 
 @contextmanager
 def _progress(inputs: DiagnosisInputs) -> Iterator[Callable[[ArrayFile, int], None]]:
     """A bar for each student on a terminal, one plain line each in a log."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        done: Counter[Path] = Counter()
+    paths = [student.path for student in inputs.students]
+    names = dict(zip(paths, short_names([str(path) for path in paths]), strict=True))
+    done: Counter[Path] = Counter()
+    with display() as show:
 
-        def announce(student: ArrayFile, rows: int) -> None:
+        def advance(student: ArrayFile, rows: int) -> None:
             done[student.path] += rows
-            if done[student.path] == inputs.examples:
-                text = f"diagnosed {student.path}: {inputs.examples:,} examples"
-                console.print(text, highlight=False, markup=False, soft_wrap=True)
+            line = f"diagnosed {student.path}: {inputs.examples:,} examples"
+            show.update(names[student.path], done[student.path], inputs.examples, line)
 
-        yield announce
-        return
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        paths = [student.path for student in inputs.students]
-        names = dict(zip(paths, short_names([str(path) for path in paths]), strict=True))
-        tasks = {path: progress.add_task(name, total=inputs.examples) for path, name in names.items()}
-        yield lambda student, rows: progress.advance(tasks[student.path], rows)
+        yield advance

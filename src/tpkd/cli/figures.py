@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from tpkd.cli.console import say
 from tpkd.errors import extra
 from tpkd.figures.illustrations import draw_illustrations
 
@@ -19,5 +19,4 @@ def figures(directory: Annotated[Path, typer.Argument(help="Where to write; made
     """
     with extra("report"):
         written = draw_illustrations(directory)
-    for path in written:
-        Console().print(f"written: {path}", markup=False, highlight=False, soft_wrap=True)
+    say(*(f"written: {path}" for path in written))

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import typer
-from rich.console import Console
 
+from tpkd.cli.console import say
 from tpkd.termination import EXIT_CODE, TerminatedError, handled, raise_terminated
 
 INTERRUPTED = 130
@@ -30,6 +30,5 @@ def interruptible(outlook: Callable[[], str] = lambda: "the same command continu
         rank = os.environ.get("RANK")  # of the processes of a launcher the first one speaks, and knows not its command
         command = "" if rank is not None else f": {shlex.join(['tpkd', *sys.argv[1:]])}"
         if rank in (None, "0"):
-            line = f"tpkd: {word}; {outlook()}{command}"
-            Console(stderr=True).print(line, highlight=False, markup=False, soft_wrap=True)
+            say(f"tpkd: {word}; {outlook()}{command}", error=True)
         raise typer.Exit(code) from None

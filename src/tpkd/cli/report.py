@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from tpkd.cli.console import say
+from tpkd.cli.options import need_report
 from tpkd.errors import extra
 
 
@@ -18,11 +19,8 @@ def report(
 
     Example: tpkd report runs/digits
     """
-    with extra("report"):
-        import jinja2  # noqa: F401
-        import matplotlib  # noqa: F401
+    need_report()
     with extra("train"):
         from tpkd.compare.reporting import write_report
     written = write_report(directory)
-    for line in (f"page: {written[0]}", f"tables: {len(written) - 1} files in {directory / 'tables'}"):
-        Console().print(line, highlight=False, markup=False, soft_wrap=True)
+    say(f"page: {written[0]}", f"tables: {len(written) - 1} files in {directory / 'tables'}")

@@ -1,30 +1,26 @@
 """`tpkd train`: a configuration in, a trained student and its result out."""
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from tpkd.cli.console import say
 from tpkd.cli.interruption import interruptible
-from tpkd.errors import InputError, extra
+from tpkd.cli.options import Overrides, config_errors, read_config
+from tpkd.cli.progress import Display, display
+from tpkd.errors import extra
 from tpkd.termination import TerminatedError
 
 if TYPE_CHECKING:
-    from tpkd.config.loading import Override
-    from tpkd.training.loop import OnStep, StepReport
-
-_LINE_EVERY = 0.1
-"""Share of a run between two lines of a log."""
+    from tpkd.training.loop import StepReport
 
 
 def train(
     config: Annotated[Path, typer.Argument(help="A YAML file; see configs/.")],
-    overrides: Annotated[list[str] | None, typer.Argument(help="key=value, dotted keys.", show_default=False)] = None,
+    overrides: Overrides = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue, and refuse to start from nothing.")] = False,
 ) -> None:
     """Train a student; the same command again continues where it ended, bit for bit.
@@ -37,24 +33,28 @@ def train(
         from tpkd.training.loop import train as run_training
         from tpkd.training.run import end_processes
         from tpkd.training.step import NonFiniteError
-    console = Console()
     with config_errors(config):
         loaded = read_config(config, overrides)
-        with interruptible(lambda: _outlook(Path(loaded.directory))), _progress() as on_step:
+        with interruptible(lambda: _outlook(Path(loaded.directory))), display() as show:
             try:
-                result = run_training(loaded, resume=resume, on_step=on_step)
+                result = run_training(loaded, resume=resume, on_step=partial(_advance, show))
                 end_processes()
             except TerminatedError:
                 end_processes()
                 raise
             except NonFiniteError as error:
-                Console(stderr=True).print(f"tpkd: {error}", highlight=False, markup=False, soft_wrap=True)
+                say(f"tpkd: {error}", error=True)
                 raise typer.Exit(1) from error
     if os.environ.get("RANK", "0") != "0":  # of the processes of a launcher the first one speaks
         return
     accuracy = f"{result.objective}, seed {result.seed}: {result.accuracy:.2%} of {result.test_samples} test samples"
-    for line in (f"{accuracy} after epoch {result.epochs}", f"run: {loaded.directory}"):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    say(f"{accuracy} after epoch {result.epochs}", f"run: {loaded.directory}")
+
+
+def _advance(show: Display, report: "StepReport") -> None:
+    said = f"epoch {report.epoch}, loss {report.loss:.4f}"
+    line = f"step {report.step}/{report.num_steps}, {said}"
+    show.update("training", report.step, report.num_steps, line, parts=10, title=said)
 
 
 def _outlook(directory: Path) -> str:
@@ -64,46 +64,3 @@ def _outlook(directory: Path) -> str:
     if not steps:
         return "there is no checkpoint yet, the same command starts anew"
     return f"the same command continues from step {steps[-1]}"
-
-
-def read_config(path: Path, overrides: "Sequence[Override] | None") -> Any:
-    """The configuration of a verb, its libraries loaded only now."""
-    with extra("train"):
-        from tpkd.config.loading import load_config
-    return load_config(path, overrides or ())
-
-
-@contextmanager
-def config_errors(path: Path) -> Iterator[None]:
-    """Name the file in what is wrong with a value of it."""
-    with extra("train"):
-        from tpkd.config.loading import ConfigError
-    try:
-        yield
-    except ConfigError as error:
-        raise InputError(f"{path}: {error}") from error
-
-
-@contextmanager
-def _progress() -> "Iterator[OnStep]":
-    """A bar on a terminal, a line now and then in a log."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-
-        def announce(report: "StepReport") -> None:
-            interval = max(1, round(report.num_steps * _LINE_EVERY))
-            if report.step % interval == 0 or report.step == report.num_steps:
-                line = f"step {report.step}/{report.num_steps}, epoch {report.epoch}, loss {report.loss:.4f}"
-                console.print(line, highlight=False)
-
-        yield announce
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("training", total=None)
-        yield lambda report: progress.update(
-            task,
-            total=report.num_steps,
-            completed=report.step,
-            description=f"epoch {report.epoch}, loss {report.loss:.4f}",
-        )

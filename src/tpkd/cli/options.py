@@ -1,0 +1,70 @@
+"""What several verbs share: arguments, how a configuration is read, and what must be installed first."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tpkd.errors import InputError, did_you_mean, extra
+
+if TYPE_CHECKING:
+    from tpkd.config.loading import Override
+    from tpkd.config.schema import RunConfig
+
+Overrides = Annotated[list[str] | None, typer.Argument(help="key=value, dotted keys.", show_default=False)]
+
+
+def read_config(path: Path, overrides: "Sequence[Override] | None") -> "RunConfig":
+    """The configuration of a verb, its libraries loaded only now."""
+    with extra("train"):
+        from tpkd.config.loading import load_config
+    return load_config(path, overrides or ())
+
+
+@contextmanager
+def config_errors(path: Path) -> Iterator[None]:
+    """Name the file in what is wrong with a value of it."""
+    with extra("train"):
+        from tpkd.config.loading import ConfigError
+    try:
+        yield
+    except ConfigError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def need_report() -> None:
+    """Refuse a page that could not be written, before the work and not after it."""
+    with extra("report"):
+        import jinja2  # noqa: F401
+        import matplotlib  # noqa: F401
+
+
+def split(text: str) -> list[str]:
+    """The parts of a list with commas.
+
+    Example:
+        >>> split("ce, kd,")
+        ['ce', 'kd']
+    """
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def whole_numbers(option: str, text: str) -> list[int]:
+    """The numbers of a list with commas.
+
+    Example:
+        >>> whole_numbers("--seeds", "42,43")
+        [42, 43]
+    """
+    try:
+        return [int(part) for part in split(text)]
+    except ValueError:
+        raise InputError(f"{option}: expected whole numbers with commas, such as 42,43,44, found {text!r}") from None
+
+
+def check_name(option: str, value: str | None, known: Iterable[str]) -> None:
+    """Refuse a value of an option that is none of those known."""
+    if value is not None and value not in known:
+        raise InputError(f"{option} {value}: expected one of {', '.join(known)}{did_you_mean(value, known)}")
