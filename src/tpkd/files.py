@@ -12,11 +12,11 @@ import re
 import stat
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from tpkd.errors import InputError, reason, shortened
 
@@ -27,6 +27,7 @@ MAX_SAFETENSORS_HEADER_BYTES = 16 << 20
 MAX_LINE_LENGTH = 16 << 20
 """Characters of one line of a table, so that a file without line ends is refused instead of held in memory."""
 
+Parsed = TypeVar("Parsed")
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 
@@ -196,6 +197,21 @@ def read_text(path: str | Path, limit: int = MAX_TEXT_BYTES, *, encoding: str = 
     data = read_bounded(path, limit)
     with reading(path):
         return data.decode(encoding)
+
+
+def read_parsed(path: Path, parse: Callable[[str], Parsed]) -> Parsed | None:
+    """What a text file says, None where there is none; what is wrong with it is said with its name.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "number.txt"
+        >>> read_parsed(path, int), path.write_text("42"), read_parsed(path, int)
+        (None, 2, 42)
+    """
+    if not path.exists():
+        return None
+    with reading(path):
+        return parse(read_text(path))
 
 
 def read_lines(path: str | Path, *, keep_ends: bool = False) -> Iterator[str]:

@@ -6,14 +6,11 @@ from tpkd.compare.statistics import CONFIDENCE_LEVEL, summarize_methods
 
 def cell(objective, seed, accuracy, **fields):
     """A finished cell, or a missing one where there is no accuracy."""
-    known = dict.fromkeys(
-        ("label_loss", "steps", "samples", "skipped_steps", "seconds", "student_fingerprint", "logits_sha256")
-    )
+    known = {"directory": f"{objective}-{seed}", "problem": None, "status": "missing"}
     if accuracy is not None:
+        known |= {"status": "finished", "accuracy": accuracy}
         known |= {"label_loss": 0.5, "steps": 10, "samples": 640, "skipped_steps": 0, "seconds": 1.5}
-    known |= {"selection_rates": None, "curves": None, "final": None, "problem": None}
-    known |= {"directory": f"{objective}-{seed}", "status": "missing" if accuracy is None else "finished"}
-    return Cell(objective=objective, seed=seed, accuracy=accuracy, **(known | fields))
+    return Cell(objective=objective, seed=seed, **(known | fields))
 
 
 def comparison(cells, *, name="by-hand", paper=None, **fields):

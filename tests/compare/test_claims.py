@@ -6,8 +6,8 @@ import pytest
 
 from compare.cases import cell, comparison
 from demo.small_demo import small_demo
-from tpkd.compare.bundle import ReportRecords
 from tpkd.compare.claims import NOT_SUPPORTED, SUPPORTED, UNDECIDED, claims_table
+from tpkd.compare.record import ReportRecords
 from tpkd.compare.reporting import read_records
 from tpkd.report.tables import text
 

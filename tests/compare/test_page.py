@@ -8,9 +8,9 @@ import pytest
 from compare.cases import cell, comparison
 from demo.small_demo import small_demo
 from diagnosis.test_page import Page
-from tpkd.compare.bundle import ReportRecords
 from tpkd.compare.page import comparison_page, report_files
 from tpkd.compare.reading import not_supported, supported
+from tpkd.compare.record import ReportRecords
 from tpkd.compare.reporting import read_records
 from tpkd.report.numbers import FORMATS
 

@@ -5,12 +5,11 @@ from dataclasses import replace
 import pytest
 
 from compare.cases import cell, comparison
-from tpkd.compare.bundle import ReportRecords
 from tpkd.compare.claims import claims_table
 from tpkd.compare.page import comparison_page
 from tpkd.compare.protocol_tables import protocol_table, settings_table
 from tpkd.compare.reading import not_supported, supported
-from tpkd.compare.record import PaperProtocol
+from tpkd.compare.record import PaperProtocol, ReportRecords
 from tpkd.compare.tables import ablation_table, application_table, cost_table, seeds_table, selection_table
 from tpkd.report.methods import ABLATION, APPLICATION, PAPER_ACCURACY
 from tpkd.report.tables import text

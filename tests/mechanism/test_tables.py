@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from compare.cases import cell, comparison
-from tpkd.compare.bundle import ReportRecords
-from tpkd.compare.record import PaperProtocol
+from tpkd.compare.record import PaperProtocol, ReportRecords
 from tpkd.mechanism.record import BlockingRecord, CertificatesRecord, ContinuationRecord, ExactHeadRecord
 from tpkd.mechanism.tables import mechanism_tables, study_notes, study_table
 

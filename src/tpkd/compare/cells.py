@@ -1,87 +1,85 @@
-"""From run directories to the record of a comparison."""
+"""One cell of a grid: trained in a process of its own, kept beside the others, and read for the record."""
 
 import json
 import os
 from collections import defaultdict
-from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+import torch
+
+from tpkd.arrays import open_array
 from tpkd.compare.grid import STUDENTS_NAME, Grid, GridCell
-from tpkd.compare.protocol import paper_protocol, resolved_settings
-from tpkd.compare.record import (
-    Cell,
-    CellCurves,
-    ComparisonRecord,
-    EnvironmentGroup,
-    FinalState,
-    IdenticalLogits,
-    MethodSettings,
-)
-from tpkd.compare.start import Shared
-from tpkd.compare.statistics import CONFIDENCE_LEVEL, summarize_methods
-from tpkd.config.schema import RunConfig
+from tpkd.compare.record import Cell, CellCurves, FinalState
+from tpkd.compare.start import LABELS_NAME, TEACHER_NAME, save_array
+from tpkd.compare.workers import OnProgress
+from tpkd.diagnosis.inputs import open_inputs
 from tpkd.diagnosis.record import DiagnosisRecord
+from tpkd.diagnosis.run import diagnose_files
 from tpkd.errors import InputError
-from tpkd.files import read_lines, read_text, reading
-from tpkd.objectives import describe
-from tpkd.training.directory import ENVIRONMENT_NAME, FREE_KEYS, Environment, flat_items, read_result
+from tpkd.files import read_lines, read_parsed, read_text, reading, sha256
+from tpkd.training.directory import TEST_LOGITS_NAME, read_result, write_text
 from tpkd.training.log import METRICS_NAME
+from tpkd.training.loop import train
 
-_NOT_SHARED = {"objective", "seed", *FREE_KEYS}
 _CURVES = ("label_loss", "conditional_loss", "blocked_share")
 
 
-def collect(grid: Grid, shared: Shared | None, failures: dict[str, str]) -> ComparisonRecord:
-    """Read every cell of a grid; what is not finished is marked as failed or missing.
+def run_cell(job: tuple[GridCell, Path], on_progress: OnProgress) -> None:
+    """Train one cell, or what is left of it, and keep its test logits and their diagnosis beside the others."""
+    cell, directory = job
+    result = train(cell.config, on_step=lambda report: on_progress(report.step, report.num_steps))
+    kept, checksum, diagnosis = kept_files(directory, cell.name)
+    array = open_array(cell.directory / TEST_LOGITS_NAME, key="logits")
+    logits = torch.cat(list(array.blocks(max(1, array.shape[0])))).numpy()
+    save_array(kept, logits)
+    write_text(checksum, f"{sha256(kept)}  {kept.name}\n")
+    teacher, labels = directory / TEACHER_NAME, directory / LABELS_NAME
+    if teacher.exists():
+        record = diagnose_files(open_inputs([kept], teacher, labels, class_names=result.class_names))
+        # Names as seen from the grid: the same grid elsewhere gives the same bytes.
+        student = replace(record.students[0], file=f"{STUDENTS_NAME}/{kept.name}")
+        write_text(diagnosis, replace(record, teacher=teacher.name, labels=labels.name, students=(student,)).to_json())
 
-    Args:
-        grid: whose cells.
-        shared: what they start from; None where it is not at hand.
-        failures: cell -> why it failed.
+
+def kept_files(directory: Path, name: str) -> tuple[Path, Path, Path]:
+    """Test logits of a cell, their SHA-256 as `sha256sum --check` takes it, and their diagnosis."""
+    students = directory / STUDENTS_NAME
+    return students / f"{name}.npy", students / f"{name}.sha256", students / f"{name}.json"
+
+
+def is_complete(grid: Grid, cell: GridCell) -> bool:
+    """Whether there is nothing left to do for a cell.
+
+    The logits themselves may be gone: they are large, and everything the record says of them is kept.
     """
-    cells = tuple(_cell(grid, cell, failures.get(cell.name)) for cell in grid.cells)
-    configs = grid.by_objective()
-    return ComparisonRecord(
-        name=grid.name,
-        confidence_level=CONFIDENCE_LEVEL,
-        objectives=grid.objectives,
-        seeds=grid.seeds,
-        data=shared.data if shared else None,
-        start=shared.start if shared else None,
-        teacher=shared.teacher if shared else None,
-        paper=paper_protocol(configs, grid.seeds_by_objective()),
-        protocol=dict(flat_items("", grid.base.model_dump(mode="json", exclude=_NOT_SHARED))),
-        settings=tuple(_settings(config) for config in configs.values()),
-        cells=cells,
-        methods=summarize_methods(cells, grid.objectives),
-        identical=_identical(cells),
-        environments=_environments(grid),
-    )
+    _, checksum, diagnosis = kept_files(grid.directory, cell.name)
+    diagnosed = diagnosis.exists() or not (grid.directory / TEACHER_NAME).exists()
+    return read_result(cell.directory) is not None and checksum.exists() and diagnosed
 
 
-def _settings(config: RunConfig) -> MethodSettings:
-    name = config.objective.name
-    reconstruction = {method.name: method.reconstruction for method in describe()}[name]
-    own = config.methods.get(name, {})
-    optimizer = config.optimizer.model_dump(mode="json")
-    settings: dict[str, Any] = json.loads(json.dumps(resolved_settings(config)))  # tuples as a file has them
-    return MethodSettings(name, settings, optimizer, own, reconstruction)
+def put_aside(grid: Grid, cell: GridCell) -> None:
+    """Rename the run of a cell, and forget what was kept of it."""
+    number = 1
+    while (aside := cell.directory.with_name(f"{cell.directory.name}.replaced-{number}")).exists():
+        number += 1
+    cell.directory.rename(aside)
+    for path in kept_files(grid.directory, cell.name):
+        path.unlink(missing_ok=True)
 
 
-def _cell(grid: Grid, cell: GridCell, problem: str | None) -> Cell:
+def read_cell(grid: Grid, cell: GridCell, problem: str | None) -> Cell:
+    """What a cell found; one that is not finished is marked as failed, if a problem is known, or missing."""
     result = read_result(cell.directory)
+    status = "failed" if problem is not None else "missing" if result is None else "finished"
+    where = Path(os.path.relpath(cell.directory, grid.directory)).as_posix()
+    found = Cell(cell.objective, cell.seed, where, status, problem)
     if problem is not None or result is None:
-        status = "missing" if problem is None else "failed"
-        where = _relative(cell.directory, grid.directory)
-        return Cell(cell.objective, cell.seed, where, status, problem, *[None] * 11)
+        return found
+    _, checksum, diagnosis = kept_files(grid.directory, cell.name)
     selection, curves = _metrics(cell.directory / METRICS_NAME)
-    return Cell(
-        objective=cell.objective,
-        seed=cell.seed,
-        directory=_relative(cell.directory, grid.directory),
-        status="finished",
-        problem=None,
+    return replace(
+        found,
         accuracy=result.accuracy,
         label_loss=result.label_loss,
         steps=result.steps,
@@ -89,30 +87,20 @@ def _cell(grid: Grid, cell: GridCell, problem: str | None) -> Cell:
         skipped_steps=result.skipped_steps,
         seconds=result.seconds,
         student_fingerprint=result.student_fingerprint,
-        logits_sha256=_logits_sha256(grid.directory, cell.name),
+        logits_sha256=_logits_sha256(checksum),
         selection_rates=selection,
         curves=curves,
-        final=_final(grid.directory / STUDENTS_NAME / f"{cell.name}.json"),
+        final=_final(diagnosis),
     )
 
 
-def checksum_path(directory: Path, name: str) -> Path:
-    """Where the SHA-256 of a cell's test logits is kept, as `sha256sum --check` takes it."""
-    return directory / STUDENTS_NAME / f"{name}.sha256"
-
-
-def _logits_sha256(directory: Path, name: str) -> str | None:
-    path = checksum_path(directory, name)
+def _logits_sha256(path: Path) -> str | None:
     if not path.exists():
         return None
     words = read_text(path, 1 << 16).split()
     if not words:
         raise InputError(f"{path}: expected a SHA-256, found an empty file")
     return words[0]
-
-
-def _relative(path: Path, start: Path) -> str:
-    return Path(os.path.relpath(path, start)).as_posix()
 
 
 def _metrics(path: Path) -> tuple[tuple[float, ...] | None, CellCurves | None]:
@@ -138,10 +126,10 @@ def _means(rows: list[tuple[float, ...]]) -> tuple[float, ...]:
 
 
 def _final(path: Path) -> FinalState | None:
-    if not path.exists():
+    record = read_parsed(path, DiagnosisRecord.from_json)
+    if record is None:
         return None
-    with reading(path):
-        student = DiagnosisRecord.from_json(read_text(path)).students[0]
+    student = record.students[0]
     return FinalState(
         blocked_examples=student.blocked_examples,
         blocked_share=student.blocked_share,
@@ -150,29 +138,4 @@ def _final(path: Path) -> FinalState | None:
         transfer_cost=student.all["transfer_cost"],
         imitation_loss=student.all["imitation_loss"],
         label_loss=student.all["label_loss"],
-    )
-
-
-def _identical(cells: Iterable[Cell]) -> tuple[IdenticalLogits, ...]:
-    """Groups of two and more objectives whose test logits have the same bytes for a seed."""
-    groups: dict[tuple[int, str], list[str]] = defaultdict(list)
-    for cell in cells:
-        if cell.logits_sha256 is not None:
-            groups[cell.seed, cell.logits_sha256].append(cell.objective)
-    found = [IdenticalLogits(seed, tuple(names)) for (seed, _), names in groups.items() if len(names) > 1]
-    return tuple(sorted(found, key=lambda group: (group.seed, group.objectives)))
-
-
-def _environments(grid: Grid) -> tuple[EnvironmentGroup, ...]:
-    groups: dict[str, tuple[Environment, list[str]]] = {}
-    for cell in grid.cells:
-        path = cell.directory / ENVIRONMENT_NAME
-        if path.exists():
-            with reading(path):
-                found = Environment.from_json(read_text(path))
-            key = json.dumps([found.python, found.platform, found.device, found.libraries], sort_keys=True)
-            groups.setdefault(key, (found, []))[1].append(cell.name)
-    return tuple(
-        EnvironmentGroup(tuple(cells), found.python, found.platform, found.device, found.libraries)
-        for found, cells in groups.values()
     )

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
-from tpkd.compare.bundle import ReportRecords
-from tpkd.compare.record import PairedDifference
+from tpkd.compare.record import PairedDifference, ReportRecords
 from tpkd.compare.tables import find_pair
 from tpkd.report.methods import title
 from tpkd.report.tables import Column, Content, Row, Table, Traced

@@ -3,11 +3,11 @@
 import io
 from typing import Any
 
-from tpkd.compare.bundle import ReportRecords
 from tpkd.compare.charts import accuracy_chart, difference_chart, final_chart, learning_charts
 from tpkd.compare.claims import claims_table
 from tpkd.compare.protocol_tables import protocol_table, settings_table, source_table
 from tpkd.compare.reading import find, not_supported, supported
+from tpkd.compare.record import ReportRecords
 from tpkd.compare.tables import ablation_table, application_table, cost_table, final_table, seeds_table, selection_table
 from tpkd.diagnosis.charts import blocked_chart, confidence_chart, frontier_chart
 from tpkd.figures.charts import draw_feasibility

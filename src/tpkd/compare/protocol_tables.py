@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tpkd.compare.bundle import ReportRecords
+from tpkd.compare.record import ReportRecords
 from tpkd.report.methods import title
 from tpkd.report.tables import Column, Row, Table, Traced
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from tpkd.compare.bundle import ReportRecords
-from tpkd.compare.record import ComparisonRecord, MethodSummary, PairedDifference
+from tpkd.compare.record import ComparisonRecord, MethodSummary, PairedDifference, ReportRecords
 from tpkd.report.methods import title
 from tpkd.report.numbers import count, nats, percent, points, share
 
@@ -150,7 +149,7 @@ def _mechanism(records: ReportRecords) -> Iterator[str]:
 def _incomplete(record: ComparisonRecord) -> Iterator[str]:
     left = [cell for cell in record.cells if cell.status != "finished"]
     if left:
-        named = ", ".join(f"{cell.objective}-{cell.seed} ({cell.status})" for cell in left[:6])
+        named = ", ".join(f"{cell.name} ({cell.status})" for cell in left[:6])
         more = f" and {len(left) - 6} more" if len(left) > 6 else ""
         yield f"The grid is not complete: {named}{more}. Rows without all seeds say so and are not like the others."
 

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+from tpkd.diagnosis.record import DiagnosisRecord
+from tpkd.figures.record import IllustrationsRecord
+from tpkd.mechanism.record import BlockingRecord, CertificatesRecord, ContinuationRecord, ExactHeadRecord, StudyRecord
 from tpkd.record import Record, added
 
 
@@ -42,20 +45,25 @@ class Cell:
     """`finished`, `failed` or `missing`."""
     problem: str | None
     """Why it failed, in one line."""
-    accuracy: float | None
+    accuracy: float | None = None
     """Of the last epoch's student on the test split, in [0, 1]; None, as everything below, unless finished."""
-    label_loss: float | None
-    steps: int | None
-    samples: int | None
-    skipped_steps: int | None
-    seconds: float | None
-    student_fingerprint: str | None
-    logits_sha256: str | None
+    label_loss: float | None = None
+    steps: int | None = None
+    samples: int | None = None
+    skipped_steps: int | None = None
+    seconds: float | None = None
+    student_fingerprint: str | None = None
+    logits_sha256: str | None = None
     """Of the bytes of the test logits."""
-    selection_rates: tuple[float, ...] | None
+    selection_rates: tuple[float, ...] | None = None
     """Share of samples whose target was the teacher's, epoch by epoch; None for objectives that do not select."""
-    curves: CellCurves | None
-    final: FinalState | None
+    curves: CellCurves | None = None
+    final: FinalState | None = None
+
+    @property
+    def name(self) -> str:
+        """How messages and files call it."""
+        return f"{self.objective}-{self.seed}"
 
 
 @dataclass(frozen=True)
@@ -193,3 +201,28 @@ class ComparisonRecord(Record):
     def has_intervals(self) -> bool:
         """Whether some difference has more than one seed, and so an interval to speak of."""
         return any(pair.low is not None for method in self.methods for pair in method.versus)
+
+
+@dataclass(frozen=True)
+class ReportRecords:
+    """The records of a comparison; all but the first may be missing."""
+
+    comparison: ComparisonRecord
+    blocking: BlockingRecord | None = None
+    exact_head: ExactHeadRecord | None = None
+    certificates: CertificatesRecord | None = None
+    continuation: ContinuationRecord | None = None
+    diagnosis: DiagnosisRecord | None = None
+    """Of one final student."""
+    illustrations: IllustrationsRecord | None = None
+
+    @property
+    def studies(self) -> dict[str, StudyRecord]:
+        """The mechanism studies that are there, by name."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, StudyRecord)}
+
+    @property
+    def paper_domain(self) -> str | None:
+        """The paper's column to show beside ours; None unless the protocol is the paper's."""
+        paper = self.comparison.paper
+        return paper.domain if not paper.differences else None

@@ -1,29 +1,25 @@
 """`tpkd report`: find the records of a comparison or a run, and write their page and tables."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tpkd.class_names import check_class_names
-from tpkd.compare.bundle import ReportRecords
-from tpkd.compare.cells import collect
-from tpkd.compare.grid import STUDENTS_NAME, Grid, GridCell
-from tpkd.compare.record import ComparisonRecord
-from tpkd.compare.run import RECORD_NAME, read_comparison
+from tpkd.compare.cells import kept_files
+from tpkd.compare.grid import Grid, GridCell
+from tpkd.compare.record import ComparisonRecord, ReportRecords
+from tpkd.compare.run import RECORD_NAME, collect, read_comparison
 from tpkd.config.loading import load_config
 from tpkd.config.output import literal_output
 from tpkd.diagnosis.record import DiagnosisRecord
 from tpkd.errors import InputError
 from tpkd.figures.record import IllustrationsRecord
-from tpkd.files import read_text, reading
+from tpkd.files import read_parsed
 from tpkd.mechanism.record import BlockingRecord, CertificatesRecord, ContinuationRecord, ExactHeadRecord, StudyRecord
 from tpkd.mechanism.studies import study_path
-from tpkd.record import Record
 from tpkd.training.directory import CONFIG_NAME, RESULT_NAME, read_result, write_text
 
 FIGURES_NAME = "figures/figures.json"
 
-AnyRecord = TypeVar("AnyRecord", bound=Record)
 AnyStudy = TypeVar("AnyStudy", bound=StudyRecord)
 
 
@@ -51,30 +47,33 @@ def read_records(directory: Path) -> ReportRecords:
         InputError: a record is damaged, or a study is not one of the run that it is kept in.
     """
     comparison = read_comparison(directory) or _single_run(directory)
-    diagnosis = next((path for path in _diagnoses(directory, comparison) if path.exists()), None)
-    _check_classes(directory, comparison, diagnosis)
+    # The diagnosis of one final student: TPKD's if there is one.
+    cells = sorted(comparison.cells, key=lambda cell: cell.objective != "tpkd")
+    paths = (kept_files(directory, cell.name)[2] for cell in cells)
+    diagnoses = ((path, read_parsed(path, DiagnosisRecord.from_json)) for path in paths)
+    path, diagnosis = next((found for found in diagnoses if found[1] is not None), (directory, None))
+    _check_classes(directory, comparison, {path: diagnosis.class_names} if diagnosis else {})
     return ReportRecords(
         comparison=comparison,
         blocking=_study(BlockingRecord, "blocking", directory, comparison),
         exact_head=_study(ExactHeadRecord, "exact-head", directory, comparison),
         certificates=_study(CertificatesRecord, "certificates", directory, comparison),
         continuation=_study(ContinuationRecord, "continuation", directory, comparison),
-        diagnosis=None if diagnosis is None else _first(DiagnosisRecord, [diagnosis]),
-        illustrations=_first(IllustrationsRecord, [directory / FIGURES_NAME]),
+        diagnosis=diagnosis,
+        illustrations=read_parsed(directory / FIGURES_NAME, IllustrationsRecord.from_json),
     )
 
 
-def _check_classes(directory: Path, comparison: ComparisonRecord, diagnosis: Path | None) -> None:
+def _check_classes(
+    directory: Path, comparison: ComparisonRecord, diagnosed: dict[Path, tuple[str, ...] | None]
+) -> None:
     """Refuse records of different classes in one report."""
-    known = [(directory / RECORD_NAME, comparison.data.class_names)] if comparison.data else []
+    found = {directory / RECORD_NAME: comparison.data.class_names} if comparison.data else {}
     for cell in comparison.cells:
         result = read_result(directory / cell.directory)
         if result is not None:
-            known.append((directory / cell.directory / RESULT_NAME, result.class_names))
-    if diagnosis is not None:
-        with reading(diagnosis):
-            known.append((diagnosis, DiagnosisRecord.from_json(read_text(diagnosis)).class_names))
-    known = [(path, names) for path, names in known if names is not None]
+            found[directory / cell.directory / RESULT_NAME] = result.class_names
+    known = [(path, names) for path, names in {**found, **diagnosed}.items() if names is not None]
     for path, names in known[1:]:
         check_class_names(names, known[0][1], found_in=str(path), expected_in=str(known[0][0]))
 
@@ -92,16 +91,10 @@ def _single_run(directory: Path) -> ComparisonRecord:
     return collect(grid, None, {})
 
 
-def _diagnoses(directory: Path, comparison: ComparisonRecord) -> list[Path]:
-    """The diagnosis of a final student: TPKD's if there is one."""
-    cells = sorted(comparison.cells, key=lambda cell: cell.objective != "tpkd")
-    return [directory / STUDENTS_NAME / f"{cell.objective}-{cell.seed}.json" for cell in cells]
-
-
 def _study(kind: type[AnyStudy], name: str, directory: Path, comparison: ComparisonRecord) -> AnyStudy | None:
     for cell in comparison.cells:
         path = study_path(name, directory / cell.directory)
-        record = _first(kind, [path])
+        record = read_parsed(path, kind.from_json)
         if record is None:
             continue
         expected: dict[str, Any] = {"objective": cell.objective, "seed": cell.seed}
@@ -112,12 +105,4 @@ def _study(kind: type[AnyStudy], name: str, directory: Path, comparison: Compari
             if (found := getattr(record.source, key)) != value:
                 raise InputError(f"{path}: source.{key}: expected {value} as the run has it, found {found}")
         return record
-    return None
-
-
-def _first(kind: type[AnyRecord], paths: Iterable[Path]) -> AnyRecord | None:
-    for path in paths:
-        if path.exists():
-            with reading(path):
-                return kind.from_json(read_text(path))
     return None

@@ -1,31 +1,32 @@
 """`tpkd compare`: objectives × seeds from one start, on the same data in the same order, with one teacher."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-import torch
-
-from tpkd.arrays import open_array
-from tpkd.compare.cells import checksum_path, collect
-from tpkd.compare.grid import STUDENTS_NAME, Grid, GridCell, changed_cells, plan_grid
-from tpkd.compare.record import ComparisonRecord
-from tpkd.compare.start import LABELS_NAME, TEACHER_NAME, OnStage, prepare
-from tpkd.compare.workers import JobEvent, OnProgress, run_jobs
+from tpkd.compare.cells import is_complete, put_aside, read_cell, run_cell
+from tpkd.compare.grid import Grid, GridCell, changed_cells, plan_grid
+from tpkd.compare.protocol import paper_protocol, resolved_settings
+from tpkd.compare.record import Cell, ComparisonRecord, EnvironmentGroup, IdenticalLogits, MethodSettings
+from tpkd.compare.start import OnStage, Shared, prepare
+from tpkd.compare.statistics import CONFIDENCE_LEVEL, summarize_methods
+from tpkd.compare.workers import JobEvent, run_jobs
 from tpkd.config.loading import Override
-from tpkd.diagnosis.inputs import open_inputs
-from tpkd.diagnosis.run import diagnose_files
+from tpkd.config.schema import RunConfig
 from tpkd.errors import InputError
-from tpkd.files import publish, read_text, reading, sha256
+from tpkd.files import read_parsed
 from tpkd.lock import locked
+from tpkd.objectives import describe
 from tpkd.teacher.caching import OnNote
-from tpkd.training.directory import TEST_LOGITS_NAME, Hold, read_result, write_text
-from tpkd.training.loop import train
+from tpkd.training.directory import ENVIRONMENT_NAME, FREE_KEYS, Environment, Hold, flat_items, write_text
 from tpkd.training.run import check_names
 
 RECORD_NAME = "comparison.json"
 FAILURES_NAME = "failures"
+_NOT_SHARED = {"objective", "seed", *FREE_KEYS}
 
 OnEvent = Callable[[JobEvent], None]
 
@@ -74,8 +75,8 @@ def compare(
             raise InputError(f"{first}{more}; take another output, or --restart-changed puts the old runs aside")
         for cell in grid.cells:
             if cell.name in changed:
-                _put_aside(grid, cell)
-        waiting = [cell for cell in grid.cells if cell.asked and not _is_complete(grid, cell)]
+                put_aside(grid, cell)
+        waiting = [cell for cell in grid.cells if cell.asked and not is_complete(grid, cell)]
         watcher.on_plan(sum(cell.asked for cell in grid.cells) - len(waiting), len(waiting))
         failures = _run(grid, waiting, processes, threads, watcher.on_cell, hold)
         hold.check()
@@ -97,32 +98,7 @@ def open_grid(
 
 def read_comparison(directory: Path) -> ComparisonRecord | None:
     """The record in a directory, None where there is none."""
-    path = directory / RECORD_NAME
-    if not path.exists():
-        return None
-    with reading(path):
-        return ComparisonRecord.from_json(read_text(path))
-
-
-def _put_aside(grid: Grid, cell: GridCell) -> None:
-    number = 1
-    while (aside := cell.directory.with_name(f"{cell.directory.name}.replaced-{number}")).exists():
-        number += 1
-    cell.directory.rename(aside)
-    for path in _kept_files(grid.directory, cell.name):
-        path.unlink(missing_ok=True)
-
-
-def _kept_files(directory: Path, name: str) -> tuple[Path, Path, Path]:
-    students = directory / STUDENTS_NAME
-    return students / f"{name}.npy", checksum_path(directory, name), students / f"{name}.json"
-
-
-def _is_complete(grid: Grid, cell: GridCell) -> bool:
-    """The logits themselves may be gone: they are large, and everything the record says of them is kept."""
-    _, checksum, diagnosis = _kept_files(grid.directory, cell.name)
-    diagnosed = diagnosis.exists() or not (grid.directory / TEACHER_NAME).exists()
-    return read_result(cell.directory) is not None and checksum.exists() and diagnosed
+    return read_parsed(directory / RECORD_NAME, ComparisonRecord.from_json)
 
 
 def _run(
@@ -147,27 +123,61 @@ def _run(
     return failures
 
 
-def run_cell(job: tuple[GridCell, Path], on_progress: OnProgress) -> None:
-    """Train one cell, or what is left of it, and keep its test logits and their diagnosis beside the others."""
-    cell, directory = job
-    result = train(cell.config, on_step=lambda report: on_progress(report.step, report.num_steps))
-    logits, checksum, diagnosis = _kept_files(directory, cell.name)
-    _keep_logits(cell.directory / TEST_LOGITS_NAME, logits)
-    write_text(checksum, f"{sha256(logits)}  {logits.name}\n")
-    teacher, labels = directory / TEACHER_NAME, directory / LABELS_NAME
-    if teacher.exists():
-        record = diagnose_files(open_inputs([logits], teacher, labels, class_names=result.class_names))
-        # Names as seen from the grid: the same grid elsewhere gives the same bytes.
-        student = replace(record.students[0], file=f"{STUDENTS_NAME}/{logits.name}")
-        write_text(diagnosis, replace(record, teacher=teacher.name, labels=labels.name, students=(student,)).to_json())
+def collect(grid: Grid, shared: Shared | None, failures: dict[str, str]) -> ComparisonRecord:
+    """Read every cell of a grid; what is not finished is marked as failed or missing.
+
+    Args:
+        grid: whose cells.
+        shared: what they start from; None where it is not at hand.
+        failures: cell -> why it failed.
+    """
+    cells = tuple(read_cell(grid, cell, failures.get(cell.name)) for cell in grid.cells)
+    configs = grid.by_objective()
+    return ComparisonRecord(
+        name=grid.name,
+        confidence_level=CONFIDENCE_LEVEL,
+        objectives=grid.objectives,
+        seeds=grid.seeds,
+        data=shared.data if shared else None,
+        start=shared.start if shared else None,
+        teacher=shared.teacher if shared else None,
+        paper=paper_protocol(configs, grid.seeds_by_objective()),
+        protocol=dict(flat_items("", grid.base.model_dump(mode="json", exclude=_NOT_SHARED))),
+        settings=tuple(_settings(config) for config in configs.values()),
+        cells=cells,
+        methods=summarize_methods(cells, grid.objectives),
+        identical=_identical(cells),
+        environments=_environments(grid),
+    )
 
 
-def _keep_logits(source: Path, target: Path) -> None:
-    array = open_array(source, key="logits")
-    logits = torch.cat(list(array.blocks(max(1, array.shape[0])))).numpy()
-    try:
-        target.parent.mkdir(exist_ok=True)
-        with publish(target) as file:
-            np.save(file, logits)
-    except OSError as error:
-        raise InputError(f"{target}: cannot be written: {error.strerror or error}") from error
+def _settings(config: RunConfig) -> MethodSettings:
+    name = config.objective.name
+    reconstruction = {method.name: method.reconstruction for method in describe()}[name]
+    own = config.methods.get(name, {})
+    optimizer = config.optimizer.model_dump(mode="json")
+    settings: dict[str, Any] = json.loads(json.dumps(resolved_settings(config)))  # tuples as a file has them
+    return MethodSettings(name, settings, optimizer, own, reconstruction)
+
+
+def _identical(cells: Iterable[Cell]) -> tuple[IdenticalLogits, ...]:
+    """Groups of two and more objectives whose test logits have the same bytes for a seed."""
+    groups: dict[tuple[int, str], list[str]] = defaultdict(list)
+    for cell in cells:
+        if cell.logits_sha256 is not None:
+            groups[cell.seed, cell.logits_sha256].append(cell.objective)
+    found = [IdenticalLogits(seed, tuple(names)) for (seed, _), names in groups.items() if len(names) > 1]
+    return tuple(sorted(found, key=lambda group: (group.seed, group.objectives)))
+
+
+def _environments(grid: Grid) -> tuple[EnvironmentGroup, ...]:
+    groups: dict[str, tuple[Environment, list[str]]] = {}
+    for cell in grid.cells:
+        found = read_parsed(cell.directory / ENVIRONMENT_NAME, Environment.from_json)
+        if found is not None:
+            key = json.dumps([found.python, found.platform, found.device, found.libraries], sort_keys=True)
+            groups.setdefault(key, (found, []))[1].append(cell.name)
+    return tuple(
+        EnvironmentGroup(tuple(cells), found.python, found.platform, found.device, found.libraries)
+        for found, cells in groups.values()
+    )

@@ -78,7 +78,7 @@ def prepare(grid: Grid, on_stage: OnStage, on_note: OnNote = lambda sentence: No
     for cell in waiting.values():
         build_objective(cell.config, student, frozen)
     state = _evaluate(config, student, test, student_preparation(config, test), accelerator)
-    _publish(grid.directory / LABELS_NAME, state.labels.numpy())
+    save_array(grid.directory / LABELS_NAME, state.labels.numpy())
     start = NetworkState(config.student.model, weights_fingerprint(student), state.accuracy, state.label_loss)
     teacher = None
     if config.teacher is not None and frozen is not None:
@@ -124,12 +124,12 @@ def _teacher_state(
             floor = TeacherFloor()
             floor.add(logits.double())
             floor.check(config.teacher.test_logits)
-        _publish(path, logits.numpy())
+        save_array(path, logits.numpy())
         accuracy = (logits.argmax(-1) == labels).double().mean().item()
         return NetworkState("from its cache", fingerprint, accuracy, cross_entropy(logits, labels).item()), logits
     teacher = _Mapped(build_teacher(config, test), class_map(config, test))
     found = _evaluate(config, teacher, test, teacher_preparation(config, test), accelerator)
-    _publish(path, found.logits.numpy())
+    save_array(path, found.logits.numpy())
     return NetworkState(config.teacher.model, fingerprint, found.accuracy, found.label_loss), found.logits
 
 
@@ -153,8 +153,10 @@ def _evaluate(config: RunConfig, network: Any, test: Dataset, preparation: Any, 
     return found
 
 
-def _publish(path: Path, array: np.ndarray) -> None:
+def save_array(path: Path, array: np.ndarray) -> None:
+    """Publish an array as .npy; a disk that refuses it is said in one line with the path."""
     try:
+        path.parent.mkdir(exist_ok=True)
         with publish(path) as file:
             np.save(file, array)
     except OSError as error:

@@ -3,8 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import zip_longest
 
-from tpkd.compare.bundle import ReportRecords
-from tpkd.compare.record import Cell, MethodSummary, PairedDifference
+from tpkd.compare.record import Cell, MethodSummary, PairedDifference, ReportRecords
 from tpkd.report.methods import ABLATION, APPLICATION, PAPER_ACCURACY, title
 from tpkd.report.tables import Column, Content, Row, Table, Traced
 
@@ -83,7 +82,7 @@ def seeds_table(records: ReportRecords) -> Table:
         for objective in record.objectives
     )
     columns = (Column("method", text=True), *(Column(f"seed {seed}") for seed in record.seeds))
-    problems = [f"{cell.objective}-{cell.seed} failed: {cell.problem}" for cell in record.cells if cell.problem]
+    problems = [f"{cell.name} failed: {cell.problem}" for cell in record.cells if cell.problem]
     return Table("seeds", "Accuracy of every cell (%).", columns, rows, tuple(problems))
 
 

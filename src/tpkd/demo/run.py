@@ -68,8 +68,24 @@ def run_demo(
     """
     watcher, directory = watcher or Watcher(), _one_spelling(directory)
     _check_directory(directory)
+    places: list[Override] = [
+        ("output", f"{literal_output(directory)}/{{objective}}/seed-{{seed}}"),
+        ("teacher.weights", str(directory / "teacher" / STUDENT_NAME)),
+        ("teacher.cache", str(directory / "cache")),
+    ]
     with _one_thread():
-        return _run(directory, processes, watcher, seeds, teacher_overrides, overrides)
+        teacher = _train_teacher(directory, teacher_overrides, watcher)
+        grid = open_grid(CONFIGS / "demo.yaml", [*places, *overrides], seeds=list(seeds))
+        record = compare(grid, processes=processes, watcher=watcher)
+        failed = _study(_studied(grid), processes, watcher)
+        if not (directory / FIGURES_NAME).exists():
+            draw_illustrations((directory / FIGURES_NAME).parent)
+        watcher.on_stage("figures", 1, 1)
+        diagnosis = _diagnose(directory, record)
+        report = write_report(directory)[0]
+        watcher.on_stage("report", 1, 1)
+    violations = sum(study.violations for study in read_records(directory).studies.values())
+    return DemoResult(teacher, record, violations, failed, report, diagnosis)
 
 
 @contextmanager
@@ -81,33 +97,6 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-
-
-def _run(
-    directory: Path,
-    processes: int,
-    watcher: Watcher,
-    seeds: Sequence[int],
-    teacher_overrides: Sequence[Override],
-    overrides: Sequence[Override],
-) -> DemoResult:
-    teacher = _train_teacher(directory, teacher_overrides, watcher)
-    places: list[Override] = [
-        ("output", f"{literal_output(directory)}/{{objective}}/seed-{{seed}}"),
-        ("teacher.weights", str(directory / "teacher" / STUDENT_NAME)),
-        ("teacher.cache", str(directory / "cache")),
-    ]
-    grid = open_grid(CONFIGS / "demo.yaml", [*places, *overrides], seeds=list(seeds))
-    record = compare(grid, processes=processes, watcher=watcher)
-    failed = _study(_studied(grid), processes, watcher)
-    if not (directory / FIGURES_NAME).exists():
-        draw_illustrations((directory / FIGURES_NAME).parent)
-    watcher.on_stage("figures", 1, 1)
-    diagnosis = _diagnose(directory, record)
-    report = write_report(directory)[0]
-    watcher.on_stage("report", 1, 1)
-    violations = sum(study.violations for study in read_records(directory).studies.values())
-    return DemoResult(teacher, record, violations, failed, report, diagnosis)
 
 
 def _one_spelling(directory: Path) -> Path:
