@@ -3,7 +3,7 @@
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -20,84 +20,40 @@ from tpkd.diagnosis.run import check_outputs, write_text
 _CALL, _CLAIMS = "How to call it", "What you say about it: a claim is checked"
 
 
-_Arguments = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--argument",
-        metavar="ROLE=NAME",
-        rich_help_panel=_CALL,
-        help="Which argument is the student, teacher, labels, temperature, reduction, ignore_index or num_items, "
-        "where its name does not tell; the name `none` leaves a role out.",
-    ),
-]
-_Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", rich_help_panel=_CALL, help="Any other argument."),
-]
-_Form = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FORM",
-        rich_help_panel=_CALL,
-        help=f"What it takes: {', '.join(FORMS)} (softened by T); not given, what the name says.",
-    ),
-]
-_Output = Annotated[
-    str | None,
-    typer.Option(
-        metavar="KEY",
-        rich_help_panel=_CALL,
-        help="The loss in what it returns: a key (loss), an index (0) or an attribute (.loss).",
-    ),
-]
-_Reduction = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        rich_help_panel=_CLAIMS,
-        help="mean, sum or none over samples, or elements: a mean over classes too.",
-    ),
-]
-_TSquared = Annotated[
-    bool, typer.Option(rich_help_panel=_CLAIMS, help="Whether the loss itself multiplies by the temperature squared.")
-]
-_IgnoreIndex = Annotated[
-    int | None,
-    typer.Option(
-        metavar="LABEL",
-        rich_help_panel=_CLAIMS,
-        help="The label that leaves a position out; not given, what its signature says.",
-    ),
-]
-_Divergence = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME", rich_help_panel=_CLAIMS, help=f"What its teacher's term is: {', '.join(DIVERGENCES)}."
-    ),
-]
-_Dense = Annotated[bool, typer.Option("--dense", rich_help_panel=_CLAIMS, help="It is for several positions a sample.")]
-_Batchwise = Annotated[
-    bool, typer.Option("--batchwise", rich_help_panel=_CLAIMS, help="It is no sum over samples, by design.")
-]
-_Prescribed = Annotated[
-    bool, typer.Option("--prescribed", rich_help_panel=_CLAIMS, help="Its gradient is no derivative, by design.")
-]
+def _call(metavar: str, help: str, *names: str) -> Any:
+    return typer.Option(*names, metavar=metavar, rich_help_panel=_CALL, help=help)
+
+
+def _claim(metavar: str | None, help: str, *names: str) -> Any:
+    return typer.Option(*names, metavar=metavar, rich_help_panel=_CLAIMS, help=help)
+
+
+_ARGUMENT = (
+    "Which argument is the student, teacher, labels, temperature, reduction, ignore_index or num_items, "
+    "where its name does not tell; the name `none` leaves a role out."
+)
+_FORM = f"What it takes: {', '.join(FORMS)} (softened by T); not given, what the name says."
+_OUTPUT = "The loss in what it returns: a key (loss), an index (0) or an attribute (.loss)."
+_REDUCTION = "mean, sum or none over samples, or elements: a mean over classes too."
+_T_SQUARED = "Whether the loss itself multiplies by the temperature squared."
+_IGNORE_INDEX = "The label that leaves a position out; not given, what its signature says."
+_DIVERGENCE = f"What its teacher's term is: {', '.join(DIVERGENCES)}."
 
 
 def check_loss(
     loss: Annotated[str, typer.Argument(help="package.module:function, a class to instantiate, or an instance.")],
-    arguments: _Arguments = None,
-    settings: _Settings = None,
-    student: _Form = None,
-    teacher: _Form = None,
-    output: _Output = None,
-    reduction: _Reduction = None,
-    t_squared: _TSquared = True,
-    ignore_index: _IgnoreIndex = None,
-    divergence: _Divergence = None,
-    dense: _Dense = False,
-    batchwise: _Batchwise = False,
-    prescribed: _Prescribed = False,
+    arguments: Annotated[list[str] | None, _call("ROLE=NAME", _ARGUMENT, "--argument")] = None,
+    settings: Annotated[list[str] | None, _call("KEY=VALUE", "Any other argument.", "--set")] = None,
+    student: Annotated[str | None, _call("FORM", _FORM)] = None,
+    teacher: Annotated[str | None, _call("FORM", _FORM)] = None,
+    output: Annotated[str | None, _call("KEY", _OUTPUT)] = None,
+    reduction: Annotated[str | None, _claim("NAME", _REDUCTION)] = None,
+    t_squared: Annotated[bool, _claim(None, _T_SQUARED)] = True,
+    ignore_index: Annotated[int | None, _claim("LABEL", _IGNORE_INDEX)] = None,
+    divergence: Annotated[str | None, _claim("NAME", _DIVERGENCE)] = None,
+    dense: Annotated[bool, _claim(None, "It is for several positions a sample.", "--dense")] = False,
+    batchwise: Annotated[bool, _claim(None, "It is no sum over samples, by design.", "--batchwise")] = False,
+    prescribed: Annotated[bool, _claim(None, "Its gradient is no derivative, by design.", "--prescribed")] = False,
     json: Annotated[Path | None, typer.Option(help="Write every finding here.")] = None,
 ) -> None:
     """Is this distillation loss what it should be? Anybody's, found by name.

@@ -1,10 +1,10 @@
 """The charts of a comparison: every seed a dot, every mean with its interval."""
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tpkd.compare.record import ComparisonRecord, MethodSummary
+from tpkd.compare.record import ComparisonRecord, MethodSummary, PairedDifference
 from tpkd.report.charts import EMPHASIS, GREY, INK, Chart, draw, percent_axis
 from tpkd.report.methods import title
 from tpkd.report.numbers import nats, percent, points, share
@@ -14,12 +14,12 @@ _PALE_LINE = "#c3c7cd"
 
 def accuracy_chart(record: ComparisonRecord) -> Chart:
     """Accuracy by method: a dot a seed, the interval of the mean."""
-    rows = [method for method in record.methods if method.mean is not None]
-    best = max(rows, key=lambda method: method.mean or 0.0)
-    said = ", ".join(f"{title(method.objective)} {percent(method.mean)}" for method in rows)
+    rows = {method.objective: method for method in record.methods if method.mean is not None}
+    best = max(rows.values(), key=lambda method: method.mean or 0.0)
+    said = ", ".join(f"{title(name)} {percent(method.mean)}" for name, method in rows.items())
 
     def paint(axes: Any) -> None:
-        _dots(axes, rows, lambda method: (method.accuracies, method.mean, method.low, method.high))
+        _dots(axes, {name: (method.accuracies, method) for name, method in rows.items()})
         axes.set_xlim(max(axes.get_xlim()[0], 0), min(axes.get_xlim()[1], 100))
         axes.set_xlabel("test accuracy (%)")
 
@@ -29,7 +29,7 @@ def accuracy_chart(record: ComparisonRecord) -> Chart:
         f"One row a method with a dot a seed and the interval of the mean. Means in percent: {said}. "
         f"The largest is that of {title(best.objective)}.",
         paint,
-        size=(4.8, 0.9 + 0.27 * len(rows)),
+        size=_size(rows),
     )
 
 
@@ -38,19 +38,13 @@ def difference_chart(record: ComparisonRecord, reference: str) -> Chart | None:
     pairs = {
         method.objective: pair for method in record.methods for pair in method.versus if pair.reference == reference
     }
-    rows = [method for method in record.methods if method.objective in pairs]
-    if not rows:
+    if not pairs:
         return None
-    said = ", ".join(f"{title(method.objective)} {points(pairs[method.objective].mean)}" for method in rows)
+    said = ", ".join(f"{title(name)} {points(pair.mean)}" for name, pair in pairs.items())
 
     def paint(axes: Any) -> None:
         axes.axvline(0, color=INK, linewidth=1)
-
-        def values(method: MethodSummary) -> tuple[Sequence[float], float | None, float | None, float | None]:
-            pair = pairs[method.objective]
-            return pair.differences, pair.mean, pair.low, pair.high
-
-        _dots(axes, rows, values)
+        _dots(axes, {name: (pair.differences, pair) for name, pair in pairs.items()})
         axes.set_xlabel(f"accuracy minus {title(reference)} (percentage points)")
 
     return draw(
@@ -58,34 +52,41 @@ def difference_chart(record: ComparisonRecord, reference: str) -> Chart | None:
         f"Difference to {title(reference)}, paired by seed",
         f"One row a method with a dot a seed and the interval of the mean. Mean differences in points: {said}.",
         paint,
-        size=(4.8, 0.9 + 0.27 * len(rows)),
+        size=_size(pairs),
     )
 
 
-_Values = Callable[[MethodSummary], tuple[Sequence[float], float | None, float | None, float | None]]
+def _size(rows: Collection[str]) -> tuple[float, float]:
+    return 4.8, 0.9 + 0.27 * len(rows)
 
 
-def _dots(axes: Any, rows: Sequence[MethodSummary], values: _Values) -> None:
-    places = range(len(rows), 0, -1)
-    reach = []
-    for place, method in zip(places, rows, strict=True):
-        color = EMPHASIS.get(method.objective, (GREY, "-"))[0]
-        dots, mean, low, high = values(method)
-        # Seeds apart from each other, so that equal ones are all seen.
-        offsets = [0.14 * (index - (len(dots) - 1) / 2) for index in range(len(dots))]
-        if low is not None and high is not None:
-            axes.plot([100 * low, 100 * high], [place, place], color=color, linewidth=1.4, alpha=0.55)
-        if mean is not None:
-            axes.plot([100 * mean], [place], marker="|", markersize=11, color=color)
-        dots = [100 * dot for dot in dots]
-        axes.plot(dots, [place + offset for offset in offsets], "o", markersize=3.6, color=color, linestyle="none")
-        reach += dots
-    margin = max(0.35 * (max(reach) - min(reach)), 0.5)
-    axes.set_xlim(min(reach) - margin, max(reach) + margin)  # an interval of few seeds may reach far beyond
-    axes.set_yticks(list(places), [title(method.objective) for method in rows])
+def _rows(axes: Any, objectives: Collection[str]) -> Iterator[tuple[str, int, str]]:
+    """A row for each objective from the top: its name, place and colour."""
+    places = range(len(objectives), 0, -1)
+    for objective, place in zip(objectives, places, strict=True):
+        yield objective, place, EMPHASIS.get(objective, (GREY, "-"))[0]
+    axes.set_yticks(list(places), list(map(title, objectives)))
     axes.tick_params(axis="y", length=0, labelsize=8.5)
     axes.grid(visible=False, axis="y")
     axes.grid(axis="x")
+
+
+def _dots(axes: Any, rows: Mapping[str, tuple[Sequence[float], MethodSummary | PairedDifference]]) -> None:
+    """A dot for each seed, the mean and its interval, in percent."""
+    reach = []
+    for objective, place, color in _rows(axes, rows):
+        values, found = rows[objective]
+        # Seeds apart from each other, so that equal ones are all seen.
+        heights = [place + 0.14 * (index - (len(values) - 1) / 2) for index in range(len(values))]
+        if found.low is not None and found.high is not None:
+            axes.plot([100 * found.low, 100 * found.high], [place, place], color=color, linewidth=1.4, alpha=0.55)
+        if found.mean is not None:
+            axes.plot([100 * found.mean], [place], marker="|", markersize=11, color=color)
+        dots = [100 * value for value in values]
+        axes.plot(dots, heights, "o", markersize=3.6, color=color, linestyle="none")
+        reach += dots
+    margin = max(0.35 * (max(reach) - min(reach)), 0.5)
+    axes.set_xlim(min(reach) - margin, max(reach) + margin)  # an interval of few seeds may reach far beyond
 
 
 def learning_charts(record: ComparisonRecord) -> list[tuple[Chart, str]]:
@@ -167,30 +168,25 @@ def final_chart(record: ComparisonRecord) -> tuple[Chart, str] | None:
 
     None without a teacher to compare with.
     """
-    rows = [method for method in record.methods if method.final]
-    if not rows:
-        return None
     left = {
         method.objective: [
-            c.final.conditional_loss for c in record.cells if c.objective == method.objective and c.final
+            cell.final.conditional_loss
+            for cell in record.cells
+            if cell.objective == method.objective and cell.final is not None
         ]
-        for method in rows
+        for method in record.methods
+        if method.final
     }
-
+    if not left:
+        return None
     chosen = [values for objective, values in left.items() if objective in EMPHASIS] or list(left.values())
     end = 1.5 * max(map(max, chosen))
 
     def paint(axes: Any) -> None:
-        places = range(len(rows), 0, -1)
-        for place, method in zip(places, rows, strict=True):
-            color = EMPHASIS.get(method.objective, (GREY, "-"))[0]
-            values = left[method.objective]
+        for objective, place, color in _rows(axes, left):
+            values = left[objective]
             axes.plot(values, [place] * len(values), "o", markersize=4, color=color, linestyle="none")
-        axes.set_yticks(list(places), [title(method.objective) for method in rows])
-        axes.tick_params(axis="y", length=0, labelsize=8.5)
         axes.set_xlim(0, end)
-        axes.grid(visible=False, axis="y")
-        axes.grid(axis="x")
         axes.set_xlabel("conditional KL left on the test split (nats)")
 
     said = ", ".join(f"{title(name)} {nats(statistics.fmean(values))}" for name, values in left.items())
@@ -199,6 +195,6 @@ def final_chart(record: ComparisonRecord) -> tuple[Chart, str] | None:
         "What the final students have left to learn",
         f"One row a method with a dot a seed. Means in nats: {said}.",
         paint,
-        size=(4.8, 0.9 + 0.27 * len(rows)),
+        size=_size(left),
     )
     return chart, _beyond(name for name, values in left.items() if max(values) > end)

@@ -8,6 +8,7 @@ from itertools import pairwise
 from tpkd.compare.record import PairedDifference, ReportRecords
 from tpkd.compare.tables import find_pair
 from tpkd.report.methods import title
+from tpkd.report.numbers import plural
 from tpkd.report.tables import Column, Content, Row, Table, Traced
 
 SUPPORTED, NOT_SUPPORTED, UNDECIDED = "supported", "not supported", "too small to tell"
@@ -75,8 +76,7 @@ def _accuracy(records: ReportRecords) -> Iterator[_Claim]:
             pair, seen = found
             difference: Content = (f"{title(objective)} − {title(reference)}: ", seen.mean("points"))
             interval: Content = "none" if pair.low is None else (seen.low("points"), " to ", seen.high("points"))
-            seeds = f"{len(pair.seeds)} seed{'s' if len(pair.seeds) > 1 else ''}"
-            yield _Claim(statement, difference, interval, seeds, verdict(pair))
+            yield _Claim(statement, difference, interval, plural(len(pair.seeds), "seed"), verdict(pair))
 
 
 def _one_sided(pair: PairedDifference, sign: int) -> str:
@@ -126,42 +126,30 @@ def _exact_head(records: ReportRecords) -> Iterator[_Claim]:
     batches, examples = sum(len(state.batches) for state in states), sum(state.examples for state in states)
     positive = sum(state.positive_batches for state in states)
     kept, lost = (sum(state.lost_examples[name] for state in states) for name in ("tpkd", "tpkd-no-projection"))
-    yield _Claim(
-        "an exact step of TPKD's learns more conditional knowledge than CE's",
-        f"{positive} of {batches} batches",
-        "none",
-        f"{batches} batches",
-        SUPPORTED if positive == batches else NOT_SUPPORTED,
-    )
-    yield _Claim(
-        "it loses no margin of the CE step; without projection every example loses one",
-        f"{kept:,} and {lost:,} examples",
-        "none",
-        f"{examples:,} examples",
-        SUPPORTED if kept == 0 and lost == examples else NOT_SUPPORTED,
-    )
+    statement = "an exact step of TPKD's learns more conditional knowledge than CE's"
+    yield _counted(statement, f"{positive} of {batches} batches", f"{batches} batches", positive == batches)
+    statement = "it loses no margin of the CE step; without projection every example loses one"
+    found, holds = f"{kept:,} and {lost:,} examples", kept == 0 and lost == examples
+    yield _counted(statement, found, f"{examples:,} examples", holds)
 
 
 def _network(records: ReportRecords) -> Iterator[_Claim]:
     if records.certificates is not None:
         states = records.certificates.states
         pairs, positive = sum(len(state.batches) for state in states), sum(state.positive_pairs for state in states)
-        yield _Claim(
-            "the gain survives backpropagation: an iteration of TPKD learns more than compensation alone",
-            f"{positive} of {pairs} pairs",
-            "none",
-            f"{pairs} pairs of iterations",
-            SUPPORTED if positive == pairs else NOT_SUPPORTED,
-        )
+        statement = "the gain survives backpropagation: an iteration of TPKD learns more than compensation alone"
+        cases = f"{pairs} pairs of iterations"
+        yield _counted(statement, f"{positive} of {pairs} pairs", cases, positive == pairs)
     if records.continuation is not None:
         record, seen = records.continuation, Traced(records).continuation
+        cases = f"one run of {record.iterations} iterations, {len(record.observation_ids):,} samples"
         ends = {"CE": seen.tpkd_minus_ce, "compensation only": seen.tpkd_minus_compensation}
         for other, end in ends.items():
+            statement = f"the gain accumulates: TPKD's conditional KL ends below that of {other}"
             difference = end("signed_nats")
-            yield _Claim(
-                f"the gain accumulates: TPKD's conditional KL ends below that of {other}",
-                (difference, " nats"),
-                "none",
-                f"one run of {record.iterations} iterations, {len(record.observation_ids):,} samples",
-                SUPPORTED if difference.value < 0 else NOT_SUPPORTED,
-            )
+            yield _counted(statement, (difference, " nats"), cases, difference.value < 0)
+
+
+def _counted(statement: str, found: Content, cases: str, holds: bool) -> _Claim:
+    """A claim about cases, which has no interval."""
+    return _Claim(statement, found, "none", cases, SUPPORTED if holds else NOT_SUPPORTED)

@@ -17,6 +17,7 @@ from tpkd.mechanism.tables import checks_table, mechanism_tables
 from tpkd.report.charts import Chart, inline_drawing
 from tpkd.report.html import content_markup, page_template, sort_key
 from tpkd.report.methods import title
+from tpkd.report.numbers import plural
 from tpkd.report.tables import Content, Table, Traced, to_csv, to_latex, to_markdown
 
 WRITERS = {"md": to_markdown, "csv": to_csv, "tex": to_latex}
@@ -111,7 +112,7 @@ def _tiles(records: ReportRecords) -> list[tuple[Content, str, Content]]:
             if method.versus:
                 by_seed = f" points from {title(method.versus[0].reference)} by seed"
                 more = (part.versus[0].mean("points"), by_seed)
-            seeds = f"{len(method.seeds)} seed{'s' if len(method.seeds) > 1 else ''}"
+            seeds = plural(len(method.seeds), "seed")
             tiles.append(((part.mean("percent"), " %"), f"{title(objective)}, mean of {seeds}", more))
     return tiles
 

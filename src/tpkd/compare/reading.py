@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator
 
 from tpkd.compare.record import ComparisonRecord, MethodSummary, PairedDifference, ReportRecords
+from tpkd.compare.tables import listed_seeds
 from tpkd.report.methods import title
-from tpkd.report.numbers import count, nats, percent, points, share
+from tpkd.report.numbers import count, nats, percent, plural, points, share
 
 
 def supported(records: ReportRecords) -> list[str]:
@@ -21,10 +22,10 @@ def not_supported(records: ReportRecords) -> list[str]:
 
 
 def _what_ran(record: ComparisonRecord) -> str:
-    count_of = f"{len(record.objectives)} objective{'s' if len(record.objectives) > 1 else ''}"
+    count_of = plural(len(record.objectives), "objective")
     counts = sorted({len(method.asked_seeds) for method in record.methods})
     least, most = counts[0], counts[-1]
-    seeds = f"{most if least == most else f'{least} to {most}'} seed{'s' if most > 1 else ''}"
+    seeds = f"{'' if least == most else f'{least} to '}{plural(most, 'seed')}"
     if record.data is None or record.start is None:
         return f"{count_of} with {seeds}; the accuracy is that of the last epoch, fixed in advance."
     teacher = record.teacher.accuracy if record.teacher else None
@@ -100,13 +101,10 @@ def _identical(record: ComparisonRecord) -> Iterator[str]:
                 if cell.objective == objective and cell.seed in seeds
             )
         ]
-        why = (
-            f" {_listed(map(title, always))} took the teacher's target for every sample of every epoch."
-            if always
-            else ""
-        )
-        listed = ", ".join(map(str, seeds))
-        yield f"{names} end with elementwise identical test logits (seed{'s' if len(seeds) > 1 else ''} {listed}).{why}"
+        said = f"{names} end with elementwise identical test logits ({listed_seeds(seeds)})."
+        if always:
+            said += f" {_listed(map(title, always))} took the teacher's target for every sample of every epoch."
+        yield said
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -116,23 +114,19 @@ def _listed(names: Iterable[str]) -> str:
 
 def _mechanism(records: ReportRecords) -> Iterator[str]:
     if records.blocking is not None:
-        states = records.blocking.splits[0].states
-        first, last = states[0], states[-1]
-        left = (
-            ""
-            if last.conditional_loss is None
-            else (f"; there {nats(last.conditional_loss)} nats of conditional knowledge are still to be had")
-        )
+        blocking = records.blocking.splits[0].states
+        first, last = blocking[0], blocking[-1]
+        left = ""
+        if last.conditional_loss is not None:
+            left = f"; there {nats(last.conditional_loss)} nats of conditional knowledge are still to be had"
         yield (
             f"Label training alone blocks full imitation on {share(first.blocked_share)} of the pairs at "
             f"{first.state.name} and {share(last.blocked_share)} at {last.state.name}{left}."
         )
     if records.exact_head is not None:
-        examples = sum(state.examples for state in records.exact_head.states)
-        kept, lost = (
-            sum(state.lost_examples[name] for state in records.exact_head.states)
-            for name in ("tpkd", "tpkd-no-projection")
-        )
+        states = records.exact_head.states
+        examples = sum(state.examples for state in states)
+        kept, lost = (sum(state.lost_examples[name] for state in states) for name in ("tpkd", "tpkd-no-projection"))
         yield (
             f"In exact steps of the head, TPKD lost a margin of the CE step on {count(kept)} of {count(examples)} "
             f"examples; without projection {count(lost)} lost at least one."

@@ -1,6 +1,6 @@
 """The tables of a comparison, in the paper's layout where the paper has them."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 
 from tpkd.compare.record import Cell, MethodSummary, PairedDifference, ReportRecords
@@ -210,7 +210,7 @@ def _paper_cell(records: ReportRecords, objective: str) -> tuple[Content, ...]:
 def _seeds(records: ReportRecords, objectives: Collection[str]) -> str:
     """The seeds of all these rows, where they share them."""
     groups = _by_seeds(records, objectives)
-    return "the seeds of each" if len(groups) > 1 else _listed(next(iter(groups), records.comparison.seeds))
+    return "the seeds of each" if len(groups) > 1 else listed_seeds(next(iter(groups), records.comparison.seeds))
 
 
 def _by_seeds(records: ReportRecords, objectives: Collection[str]) -> dict[tuple[int, ...], list[str]]:
@@ -222,7 +222,8 @@ def _by_seeds(records: ReportRecords, objectives: Collection[str]) -> dict[tuple
     return dict(sorted(groups.items(), key=lambda group: -len(group[0])))
 
 
-def _listed(seeds: tuple[int, ...]) -> str:
+def listed_seeds(seeds: Sequence[int]) -> str:
+    """Seeds by their numbers."""
     return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
 
 
@@ -230,7 +231,7 @@ def _seed_notes(records: ReportRecords, objectives: Collection[str]) -> Iterator
     """Which rows have which seeds, where that differs, and which seeds did not finish."""
     groups = _by_seeds(records, objectives)
     if len(groups) > 1:
-        yield "; ".join(f"{', '.join(titles)}: {_listed(seeds)}" for seeds, titles in groups.items()) + "."
+        yield "; ".join(f"{', '.join(titles)}: {listed_seeds(seeds)}" for seeds, titles in groups.items()) + "."
     for method in records.comparison.methods:
         if method.objective in objectives and method.missing_seeds:
             missing = ", ".join(map(str, method.missing_seeds))

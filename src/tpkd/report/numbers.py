@@ -59,6 +59,16 @@ def count(value: int | None) -> str:
     return NONE if value is None else f"{value:,}"
 
 
+def plural(number: int, noun: str) -> str:
+    """A number of things with their noun.
+
+    Example:
+        >>> plural(1, "seed"), plural(3, "seed")
+        ('1 seed', '3 seeds')
+    """
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def percent(value: float | None) -> str:
     """An accuracy in percent as the paper writes it, to the hundredth, without the sign.
 
