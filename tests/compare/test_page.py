@@ -1,7 +1,6 @@
 """The page of a comparison: self-contained, accessible, every number a record's, the reading true to the data."""
 
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -9,7 +8,6 @@ from compare.cases import cell, comparison
 from demo.small_demo import small_demo
 from diagnosis.test_page import Page
 from tpkd.compare.page import comparison_page, report_files
-from tpkd.compare.reading import not_supported, supported
 from tpkd.compare.record import ReportRecords
 from tpkd.compare.reporting import read_records
 from tpkd.report.numbers import FORMATS
@@ -82,37 +80,3 @@ def test_a_grid_without_a_finished_cell_still_has_a_page():
     page = comparison_page(ReportRecords(comparison([cell("ce", 42, None), cell("tpkd", 42, None)])))
     assert Page(page).open == []
     assert "The grid is not complete: ce-42 (missing), tpkd-42 (missing)" in page
-
-
-def reading(*pairs):
-    """Sentences for TPKD and KD with these accuracies."""
-    cells = [
-        cell(name, seed, value)
-        for seed, both in enumerate(pairs)
-        for name, value in zip(("kd", "tpkd"), both, strict=True)
-    ]
-    return " ".join(supported(ReportRecords(comparison(cells))))
-
-
-def test_the_reading_says_what_the_interval_says():
-    assert "TPKD is above KD" in reading((0.80, 0.81), (0.82, 0.831), (0.81, 0.819))
-    assert "TPKD is below KD" in reading((0.81, 0.80), (0.831, 0.82), (0.819, 0.81))
-    assert "do not decide between the two" in reading((0.80, 0.83), (0.82, 0.81), (0.81, 0.82))
-    assert "one seed alone does not say" in reading((0.80, 0.90))
-
-
-def test_the_reading_names_identical_logits_and_why(records):
-    text = " ".join(supported(records))
-    assert "KL-Dist and DP-U end with elementwise identical test logits (seeds 42, 43)" in text
-    assert "DP-U took the teacher's target for every sample of every epoch" in text
-    assert "TPKD lost a margin of the CE step on 0 of" in text
-
-
-def test_the_reading_says_what_the_data_do_not_support(records):
-    text = " ".join(not_supported(records))
-    assert "not the paper's protocol" in text
-    assert "One data set and one pair of networks" in text
-    assert "each of the 39 intervals holds for itself" in text.lower()
-    paper = replace(records.comparison.paper, domain="text", differences=())
-    theirs = replace(records, comparison=replace(records.comparison, paper=paper))
-    assert "not the paper's protocol" not in " ".join(not_supported(theirs))

@@ -2,7 +2,6 @@
 
 import errno
 import hashlib
-import json
 import os
 import shutil
 from pathlib import Path
@@ -10,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from compare.grids import logits_of
 from demo.small_demo import GRID, SEEDS, inline_jobs, small_demo
-from tpkd.compare import cells as comparison_cells
 from tpkd.compare import run as comparison
-from tpkd.compare.grid import grid_directory, plan_grid
 from tpkd.compare.record import ComparisonRecord, PaperProtocol
 from tpkd.compare.run import Watcher, compare, open_grid, read_comparison
 from tpkd.config.loading import load_config
@@ -39,25 +37,6 @@ def places(directory, output=None):
         f"teacher.weights={directory}/teacher/student.safetensors",
         f"teacher.cache={directory}/cache",
     ]
-
-
-def logits_of(made, cell):
-    return np.load(made / "students" / f"{cell.objective}-{cell.seed}.npy")
-
-
-def test_every_cell_is_there_and_its_accuracy_is_that_of_its_logits(made, record):
-    assert [(cell.objective, cell.seed) for cell in record.cells] == [(name, s) for name in names() for s in SEEDS]
-    labels = np.load(made / "labels.npy")
-    for cell in record.cells:
-        assert cell.status == "finished"
-        logits = logits_of(made, cell).astype(np.float64)
-        assert cell.accuracy == pytest.approx((logits.argmax(1) == labels).mean())
-        log_sum = np.log(np.exp(logits - logits.max(1, keepdims=True)).sum(1)) + logits.max(1)
-        # The run averages in float32.
-        assert cell.label_loss == pytest.approx((log_sum - logits[np.arange(len(labels)), labels]).mean(), rel=1e-5)
-        assert (cell.steps, cell.samples) == (90, 1440)
-        digest = hashlib.sha256((made / "students" / f"{cell.objective}-{cell.seed}.npy").read_bytes()).hexdigest()
-        assert cell.logits_sha256 == digest
 
 
 def test_summaries_are_those_of_the_cells(record):
@@ -89,16 +68,6 @@ def test_dp_u_is_kl_dist_bit_for_bit_where_the_teacher_always_wins(made, record)
         assert np.array_equal(first, second)
     assert [(group.seed, group.objectives) for group in record.identical] == [(s, ("kl-dist", "dp-u")) for s in SEEDS]
     assert all(cell.selection_rates is None for cell in record.cells if not cell.objective.startswith("dp-"))
-
-
-def test_curves_are_the_means_of_what_the_monitor_saw(made, record):
-    cell = next(cell for cell in record.cells if cell.objective == "tpkd")
-    lines = [json.loads(line) for line in (made / cell.directory / "metrics.jsonl").read_text().splitlines()]
-    third = [line for line in lines if line["kind"] == "monitor" and line["epoch"] == 3]
-    position = cell.curves.epochs.index(3)
-    assert cell.curves.conditional_loss[position] == pytest.approx(
-        np.mean([line["conditional_loss"] for line in third])
-    )
 
 
 def test_the_record_reads_back_and_holds_the_resolved_protocol(made, record):
@@ -170,7 +139,7 @@ def test_finished_cells_never_run_again(small, tmp_path):
 
 def test_the_papers_seeds_are_looked_for_in_every_objective(small, monkeypatch):
     small()
-    monkeypatch.setattr(comparison_cells, "paper_protocol", lambda _, seeds: PaperProtocol(None, (str(seeds),)))
+    monkeypatch.setattr(comparison, "paper_protocol", lambda _, seeds: PaperProtocol(None, (str(seeds),)))
     record, _ = small(methods=("tpkd",), seeds=(42, 44))
     assert record.paper.differences == ("{'ce': (42, 43), 'tpkd': (42, 43, 44)}",)
 
@@ -290,41 +259,11 @@ def test_cells_of_another_teacher_are_refused(small, tmp_path, made):
         small()
 
 
-@pytest.mark.parametrize(
-    ("overrides", "methods", "message"),
-    [
-        ([], ["tkpd"], "did you mean tpkd"),
-        ([], ["quantum"], "methods: unknown objective 'quantum', expected some of ce, kd"),
-        (["methods={kdd: {epochs: 1}}"], None, "did you mean kd"),
-        (["output=runs/{objective}"], None, "output: expected {seed} in it"),
-        (["objective={name: kd, settings: {temperature: 2}}"], None, "objective.settings: expected none in a grid"),
-        (["methods={tpkd: {epochs: 3}}"], None, "methods.tpkd: epochs: expected the same for all objectives, as ce"),
-        (["methods={tpkd: {teacher.seed: 3}}"], None, "methods.tpkd: teacher: expected the same for all"),
-        (["epoch=3"], None, "epoch: unknown key"),
-    ],
-)
-def test_bad_grids_are_refused_in_one_line(overrides, methods, message):
-    with pytest.raises(InputError) as refused:
-        plan_grid(CONFIGS / "demo.yaml", overrides, methods=methods)
-    assert message in str(refused.value)
-    assert "\n" not in str(refused.value)
-
-
 def test_settings_of_every_cell_are_checked_before_the_first_runs(made, tmp_path):
     overrides = [*places(made, output=tmp_path), *GRID, "methods.tpkd={objective.settings: {gamma: 1}}"]
     with pytest.raises(InputError, match="gamma"):
         compare(open_grid(CONFIGS / "demo.yaml", overrides, methods=["ce", "tpkd"]), processes=1)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_probe_is_fitted_once_for_all_cells():
-    grid = plan_grid(CONFIGS / "demo.yaml", ["student.head=probe"], methods=["ce", "kd"], seeds=[1])
-    assert {cell.config.student.probe_file for cell in grid.cells} == {"demo-output/probe.safetensors"}
-
-
-def test_the_directory_of_a_grid_ends_before_the_first_placeholder():
-    assert grid_directory("a/b-{seed}/{objective}") == Path("a")
-    assert grid_directory("{objective}/{seed}") == Path(".")
 
 
 def test_the_demo_configurations_are_shipped_with_the_package_and_beside_the_others():

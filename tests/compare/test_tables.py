@@ -7,7 +7,6 @@ import pytest
 from compare.cases import cell, comparison
 from tpkd.compare.claims import claims_table
 from tpkd.compare.page import comparison_page
-from tpkd.compare.protocol_tables import protocol_table, settings_table
 from tpkd.compare.reading import not_supported, supported
 from tpkd.compare.record import PaperProtocol, ReportRecords
 from tpkd.compare.tables import ablation_table, application_table, cost_table, seeds_table, selection_table
@@ -148,21 +147,6 @@ def test_further_seeds_of_some_objectives_are_named_and_not_missed_in_the_others
     assert any("from CE by seed (over 42, 43, 44, which both have)" in sentence for sentence in supported(found))
 
 
-def test_a_seed_that_did_not_finish_makes_no_other_seeds():
-    cautions = not_supported(records(missing={("tpkd", 43)}))
-    assert any("not complete: tpkd-43 (missing)" in sentence for sentence in cautions)
-    assert not any("different seeds" in sentence for sentence in cautions)
-
-
-def test_parts_with_other_seeds_are_compared_by_the_seeds_that_both_have():
-    cells = [cell(name, seed, 0.8) for name in ("tpkd", "tpkd-no-projection") for seed in (42, 43)]
-    sentences = supported(ReportRecords(comparison([*cells, cell("tpkd", 44, 0.9)])))
-    said = next(sentence for sentence in sentences if "parts alone" in sentence)
-    assert (
-        said == "By the seeds that both have, its parts alone end from TPKD, in points: TPKD without projection 0.00."
-    )
-
-
 def test_one_seed_has_no_deviation_and_no_interval():
     rows = plain_rows(application_table(ReportRecords(comparison([cell("kd", 42, 0.8), cell("tpkd", 42, 0.9)]))))
     assert rows == [["KD", "80.00", "", ""], ["TPKD", "90.00", "+10.00", ""]]
@@ -174,11 +158,6 @@ def test_selection_rates_by_epoch_and_seed():
     assert [column.title for column in table.columns] == ["epoch", "DP-U, seed 42", "DP-S, seed 42"]
     assert plain_rows(table) == [["1", "100.0 %", "50.0 %"], ["2", "100.0 %", ""]]
     assert selection_table(records()) is None
-
-
-def test_protocol_and_settings():
-    assert plain_rows(protocol_table(records())) == [["epochs", "3"], ["optimizer.name", "sgd"]]
-    assert plain_rows(settings_table(records()))[0] == ["CE", "none", "0.001", "nothing", ""]
 
 
 def test_the_same_cells_make_both_tables():

@@ -5,11 +5,10 @@ import pytest
 import torch
 from scipy.stats import binom
 
+from competence.cases import diagnosed
 from diagnosis.files_of import make_arrays
 from tpkd.competence.counts import LEVEL, AnswerCounts, near_chance
 from tpkd.competence.reading import competence_sentences
-from tpkd.diagnosis.inputs import open_inputs
-from tpkd.diagnosis.run import diagnose_files
 
 
 @pytest.mark.parametrize("examples", [1, 2, 5, 20, 200, 5000])
@@ -53,14 +52,6 @@ def test_counts_do_not_depend_on_blocks_and_know_ties_and_absent_students():
     assert (alone.finish().student_accuracy, alone.finish().agreement) == (None, None)
 
 
-def diagnosed(directory, z, zt, y):
-    for name, array in (("student", z), ("teacher", zt), ("labels", y)):
-        np.save(directory / f"{name}.npy", array)
-    files = (directory / f"{name}.npy" for name in ("student", "teacher", "labels"))
-    student, teacher, labels = files
-    return diagnose_files(open_inputs([student], teacher, labels)).students[0].competence
-
-
 def test_a_teacher_that_knows_its_labels_is_not_doubted(tmp_path):
     z, zt, y = make_arrays(examples=300, num_classes=6)
     found = diagnosed(tmp_path, z, zt + 2 * np.eye(6, dtype=np.float32)[y], y)
@@ -86,23 +77,3 @@ def test_permuted_columns_and_shuffled_rows_are_near_chance(tmp_path, change):
     said = " ".join(competence_sentences(found))
     assert "is not clearly more often than" in said
     assert "the order of its classes or of its rows" in said
-
-
-def test_few_examples_cannot_tell(tmp_path):
-    y = np.array([0, 1, 2])
-    found = diagnosed(tmp_path, np.eye(3)[y] * 3, np.eye(3)[y] * 4, y)
-    assert found.teacher_accuracy == 1
-    assert found.near_chance
-    assert "3 examples are too few" in " ".join(competence_sentences(found))
-
-
-def test_a_teacher_below_its_student_is_said(tmp_path):
-    rng = np.random.default_rng(2)
-    y = rng.integers(0, 5, 400)
-    right = np.eye(5)[y]
-    teacher = 1.2 * right + rng.normal(size=(400, 5))
-    found = diagnosed(tmp_path, 9 * right + rng.normal(size=(400, 5)), teacher, y)
-    assert not found.near_chance
-    assert "The teacher is right less often than the student" in " ".join(competence_sentences(found))
-    turned = diagnosed(tmp_path, teacher, 9 * right + rng.normal(size=(400, 5)), y)
-    assert "less often" not in " ".join(competence_sentences(turned))

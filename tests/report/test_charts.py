@@ -1,14 +1,9 @@
-"""Charts say what the numbers say: ticks where they stand, and a point where there is no line."""
+"""Charts say what the numbers say: ticks are where they stand."""
 
 import re
 from itertools import pairwise
 
-from compare.cases import cell, comparison
-from tpkd.compare.charts import learning_charts
-from tpkd.compare.record import CellCurves
 from tpkd.report.charts import draw, percent_axis
-
-MARKED = r"<g clip-path[^>]*>\s*<use"
 
 
 def ticks(top):
@@ -28,23 +23,3 @@ def test_ticks_of_shares_are_written_as_they_stand():
         assert len(values) >= 3
         steps = [after - before for before, after in pairwise(values)]
         assert max(steps) - min(steps) < 1e-9 * max(steps), values
-
-
-def curves(epochs):
-    values = tuple(0.5 / epoch for epoch in epochs)
-    return CellCurves(epochs, values, values, values)
-
-
-def test_one_monitored_epoch_is_a_point():
-    cells = [cell(name, 42, 0.5, curves=curves((1,))) for name in ("ce", "kd", "dkd", "tpkd")]
-    drawn = learning_charts(comparison(cells))
-    assert len(drawn) == 3
-    for chart, _ in drawn:
-        assert len(re.findall(MARKED, chart.svg)) == 4
-        assert ">0.96<" not in chart.svg  # epochs are whole numbers
-
-
-def test_lines_of_several_epochs_have_no_markers():
-    cells = [cell(name, 42, 0.5, curves=curves((1, 2, 3))) for name in ("ce", "tpkd")]
-    for chart, _ in learning_charts(comparison(cells)):
-        assert not re.findall(MARKED, chart.svg)
