@@ -116,7 +116,7 @@ def test_a_grid_that_is_terminated_lets_its_cells_save(tmp_path):
     ("more", "message"),
     [
         (["--methods", "tkpd"], "did you mean tpkd"),
-        (["--seeds", "one"], "--seeds: expected whole numbers"),
+        (["--seeds", "one"], "--seeds: expected comma-separated integers"),
         (["epoch=3"], "epoch: unknown key"),
         (["data.name=cifar10"], "did you mean cifar100"),
         (["student.model=builtin:resnet55"], "did you mean builtin:resnet56"),

@@ -11,7 +11,7 @@ from tpkd.errors import InputError
 def test_lists_have_commas():
     assert split(" ce,kd ,, tpkd") == ["ce", "kd", "tpkd"]
     assert whole_numbers("--seeds", "42, 43") == [42, 43]
-    with pytest.raises(InputError, match=r"--seeds: expected whole numbers .* found '42;43'"):
+    with pytest.raises(InputError, match=r"--seeds: expected comma-separated integers .* found '42;43'"):
         whole_numbers("--seeds", "42;43")
 
 

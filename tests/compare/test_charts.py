@@ -43,5 +43,5 @@ def test_what_leaves_the_picture_is_named():
     assert final_chart(comparison([cell("ce", 42, 0.5)])) is None
     cells = [cell("tpkd", 42, 0.5, final=left(1.0)), cell("dkd", 42, 0.5, final=left(2.0))]
     chart, note = final_chart(comparison(cells))
-    assert note == "Leaves the picture: DKD."
+    assert note == "Outside the chart: DKD."
     assert "TPKD 1.000" in chart.description

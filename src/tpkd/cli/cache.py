@@ -1,4 +1,4 @@
-"""`tpkd cache`: build a teacher's cache, look at one, check one."""
+"""`tpkd cache`: build, inspect and verify a teacher cache."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,10 +19,10 @@ from tpkd.errors import extra
 from tpkd.teacher.cache.build import BuildProgress
 from tpkd.teacher.cache.verify import CacheInfo, cache_info
 
-cache = typer.Typer(help="Keep a teacher's answers, so that it never runs twice.", no_args_is_help=True)
+cache = typer.Typer(help="Cache a teacher's outputs, so that it never runs twice.", no_args_is_help=True)
 
 Network = Annotated[
-    str, typer.Option(help="Whose answers: teacher, or initial for the student at its start (DP-U and DP-S).")
+    str, typer.Option(help="Network to cache: teacher, or initial for the untrained student (DP-U and DP-S).")
 ]
 
 
@@ -32,7 +32,7 @@ def build(
     overrides: Overrides = None,
     network: Network = "teacher",
 ) -> None:
-    """Compute every training sample in every view once; a build that was interrupted continues.
+    """Run the network once on every training sample in every view; an interrupted build continues.
 
     Example: tpkd cache build configs/digits.yaml
     """
@@ -49,13 +49,14 @@ def build(
 def verify(
     directory: Annotated[Path, typer.Argument(help="A cache.")],
     config: Annotated[
-        Path | None, typer.Option(help="A run: compare its recipe, and compute some rows again with its network.")
+        Path | None,
+        typer.Option(help="A run configuration: compare its recipe, and recompute some rows with its network."),
     ] = None,
     overrides: Overrides = None,
     network: Network = "teacher",
-    sample: Annotated[int, typer.Option(help="How many rows to compute again.", min=1)] = 32,
+    sample: Annotated[int, typer.Option(help="Number of rows to recompute.", min=1)] = 32,
 ) -> None:
-    """Check every byte of a cache and, with a configuration, that the network still says the same.
+    """Check every byte of a cache and, with a configuration, that the network still gives the same outputs.
 
     Example: tpkd cache verify runs/digits-cache --config configs/digits.yaml
     """
@@ -80,7 +81,7 @@ def info(
     directory: Annotated[Path, typer.Argument(help="A cache, finished or not.")],
     json: Annotated[bool, typer.Option("--json", help="Print every field as JSON.")] = False,
 ) -> None:
-    """Say what a cache holds and what it was computed from.
+    """Show what a cache contains and how it was computed.
 
     Example: tpkd cache info runs/digits-cache
     """
@@ -115,7 +116,7 @@ def _print(found: CacheInfo) -> None:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[BuildProgress], None]]:
-    """Bytes first, minutes after the first rows, then a bar on a terminal and a line per tenth in a log."""
+    """Size first, a time estimate after the first rows, then a bar on a terminal or a line per tenth in a log."""
     with display() as show:
         begun = timed = False
 

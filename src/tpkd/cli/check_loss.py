@@ -1,4 +1,4 @@
-"""`tpkd check-loss`: anybody's distillation loss in; what it does, what is wrong with it and how to see it out."""
+"""`tpkd check-loss`: checks any distillation loss and reports what is wrong with it and how to reproduce it."""
 
 import os
 import sys
@@ -51,9 +51,11 @@ def check_loss(
     t_squared: Annotated[bool, _claim(None, _T_SQUARED)] = True,
     ignore_index: Annotated[int | None, _claim("LABEL", _IGNORE_INDEX)] = None,
     divergence: Annotated[str | None, _claim("NAME", _DIVERGENCE)] = None,
-    dense: Annotated[bool, _claim(None, "It is for several positions a sample.", "--dense")] = False,
-    batchwise: Annotated[bool, _claim(None, "It is no sum over samples, by design.", "--batchwise")] = False,
-    prescribed: Annotated[bool, _claim(None, "Its gradient is no derivative, by design.", "--prescribed")] = False,
+    dense: Annotated[bool, _claim(None, "It takes several positions per sample.", "--dense")] = False,
+    batchwise: Annotated[bool, _claim(None, "By design, it is not a sum over samples.", "--batchwise")] = False,
+    prescribed: Annotated[
+        bool, _claim(None, "By design, its gradient is not the derivative of its value.", "--prescribed")
+    ] = False,
     json: Annotated[Path | None, typer.Option(help="Write every finding here.")] = None,
 ) -> None:
     """Is this distillation loss what it should be? Anybody's, found by name.
@@ -91,7 +93,7 @@ def check_loss(
     check_name("--divergence", divergence, DIVERGENCES)
     outputs = [] if json is None else [json]
     check_outputs(outputs, [])
-    sys.path.insert(0, os.getcwd())  # as `python -c` does, so that a reproduction finds what we found
+    sys.path.insert(0, os.getcwd())  # as `python -c` does, so that a reproduction command finds the same module
     found = find_loss(
         loss,
         arguments=arguments or (),

@@ -23,16 +23,20 @@ if TYPE_CHECKING:
 def compare(
     config: Annotated[Path, typer.Argument(help="A run whose `output` names {objective} and {seed}; see configs/.")],
     overrides: Overrides = None,
-    methods: Annotated[str | None, typer.Option(help="Names of `tpkd methods`, with commas; left out, all.")] = None,
-    seeds: Annotated[str, typer.Option(help="With commas.")] = "42,43,44",
-    jobs: Annotated[int, typer.Option(help="Cells at a time; 0: one a core, or one where there is a GPU.", min=0)] = 0,
+    methods: Annotated[
+        str | None, typer.Option(help="Comma-separated names from `tpkd methods`; default: all.")
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="Comma-separated seeds.")] = "42,43,44",
+    jobs: Annotated[
+        int, typer.Option(help="Cells to run in parallel; 0 = one per core (one in total with a GPU).", min=0)
+    ] = 0,
     restart_changed: Annotated[
-        bool, typer.Option("--restart-changed", help="Put runs of another configuration aside and run them anew.")
+        bool, typer.Option("--restart-changed", help="Set runs with a different configuration aside and rerun them.")
     ] = False,
 ) -> None:
-    """Train every objective with every seed, from one start, and compare what they reach after the last epoch.
+    """Train every objective with every seed from the same start, and compare accuracy after the last epoch.
 
-    Finished cells never run again: the same command continues a grid that was interrupted, and runs what failed.
+    Finished cells never run again: the same command continues an interrupted grid and reruns failed cells.
 
     Example: tpkd compare configs/cpu-text.yaml epochs=1 limit=2000 --methods ce,kd,tpkd --seeds 42,43
     """
@@ -54,7 +58,7 @@ def compare(
 
 
 def comparison_table(record: "ComparisonRecord") -> Table:
-    """Mean and deviation of every objective, and its difference to KD by seed."""
+    """Mean and standard deviation of every objective, and its paired difference from KD."""
     table = Table(caption="test accuracy in %, mean ± sample standard deviation; interval over seeds, not corrected")
     for heading in ("objective", "seeds", "accuracy", "minus KD", "95 % interval"):
         table.add_column(heading, justify="left" if heading == "objective" else "right", no_wrap=True)
@@ -73,7 +77,7 @@ def comparison_table(record: "ComparisonRecord") -> Table:
 
 
 def cores() -> int:
-    """How many cells run at a time unless somebody says so: one a core, or one where there is a GPU."""
+    """Default number of parallel cells: one per core, or one if there is a GPU."""
     import torch
 
     if torch.cuda.is_available():

@@ -1,10 +1,10 @@
-"""What a command prints: plain lines, left as they are."""
+"""Plain output of a command."""
 
 from rich.console import Console
 
 
 def say(*lines: str, error: bool = False, end: str = "\n") -> None:
-    """Print lines without markup, colours or wrapping, because paths and messages are copied from them.
+    """Print lines without markup, colours or wrapping, so that paths and commands can be copied.
 
     Args:
         lines: one or more.

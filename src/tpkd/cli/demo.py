@@ -1,4 +1,4 @@
-"""`tpkd demo`: the whole paper on scikit-learn's digits, and its report."""
+"""`tpkd demo`: all experiments on scikit-learn's digits, with a report."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,12 +15,12 @@ from tpkd.report.numbers import percent
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Where everything goes.")] = Path("demo-output"),
-    jobs: Annotated[int, typer.Option(help="Runs at a time; 0: one a core.", min=0)] = 0,
+    out: Annotated[Path, typer.Option(help="Output directory.")] = Path("demo-output"),
+    jobs: Annotated[int, typer.Option(help="Runs in parallel; 0 = one per core.", min=0)] = 0,
 ) -> None:
     """Train a teacher and students with every objective on scikit-learn's digits, study them, and write the report.
 
-    No download, a few minutes on two cores. Interrupted and run again it continues.
+    No download, a few minutes on two cores. Run it again to continue after an interruption.
 
     Example: tpkd demo --out my-demo
     """

@@ -23,7 +23,7 @@ from tpkd.diagnosis.terminal import diagnosis_reading, diagnosis_table
 def diagnose(
     students: Annotated[list[Path], typer.Argument(help="Logits of one student each, (examples, classes).")],
     teacher: Annotated[Path, typer.Option(help="Logits of the teacher, same shape, or the directory of its cache.")],
-    labels: Annotated[Path, typer.Option(help="Integer class labels, one an example.")],
+    labels: Annotated[Path, typer.Option(help="Integer class labels, one per example.")],
     json: Annotated[Path | None, typer.Option(help="Write every number here.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page for people here (needs the extra `report`).")] = None,
     class_names: Annotated[
@@ -44,7 +44,7 @@ def diagnose(
     """What can this teacher still teach these students, and at what price?
 
     Files are .npy, .npz or .safetensors of any length; in a file of several arrays the one named `logits` (or `labels`)
-    is taken. Several students, for example one an epoch, give a trend. Rows are counted from 0.
+    is taken. Several students, for example one per epoch, give a trend. Rows are counted from 0.
 
     Example: tpkd diagnose student.npy --teacher teacher.npy --labels labels.npy --html page.html --json numbers.json
     """
@@ -72,7 +72,7 @@ def diagnose(
 
 @contextmanager
 def _progress(inputs: DiagnosisInputs) -> Iterator[Callable[[ArrayFile, int], None]]:
-    """A bar for each student on a terminal, one plain line each in a log."""
+    """One bar per student on a terminal, one line per student in a log."""
     paths = [student.path for student in inputs.students]
     names = dict(zip(paths, short_names([str(path) for path in paths]), strict=True))
     done: Counter[Path] = Counter()

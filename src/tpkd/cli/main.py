@@ -37,7 +37,7 @@ app.add_typer(study, name="study")
 def _print_version(asked: bool) -> None:
     if not asked:
         return
-    from tpkd.objectives.tpkd_kernel import has_kernel  # not at the start: torch takes seconds to load
+    from tpkd.objectives.tpkd_kernel import has_kernel  # imported here because torch takes seconds to load
 
     kernel = "with" if has_kernel() else "without"
     typer.echo(
@@ -64,8 +64,8 @@ _OF_THE_DISK = frozenset(
     )
     if hasattr(errno, name)
 )
-"""What a system says of a path or a disk that no program can do anything about. A file that is not there is not among
-them: where it is the user's, its reader has said so; anywhere else it is a bug."""
+"""System errors about a path or disk that no program can fix. A missing file is not among them: for a user's file its
+reader reports it; anywhere else it is a bug."""
 
 
 def main() -> None:

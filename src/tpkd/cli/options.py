@@ -1,4 +1,4 @@
-"""What several verbs share: arguments, how a configuration is read, and what must be installed first."""
+"""Shared by several commands: arguments, reading a configuration, and checks of optional packages."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ Overrides = Annotated[list[str] | None, typer.Argument(help="key=value, dotted k
 
 
 def read_config(path: Path, overrides: "Sequence[Override] | None") -> "RunConfig":
-    """The configuration of a verb, its libraries loaded only now."""
+    """Load the configuration of a command; its libraries are imported only now."""
     with extra("train"):
         from tpkd.config.loading import load_config
     return load_config(path, overrides or ())
@@ -25,7 +25,7 @@ def read_config(path: Path, overrides: "Sequence[Override] | None") -> "RunConfi
 
 @contextmanager
 def config_errors(path: Path) -> Iterator[None]:
-    """Name the file in what is wrong with a value of it."""
+    """Prefix errors about a configuration value with the file name."""
     with extra("train"):
         from tpkd.config.loading import ConfigError
     try:
@@ -35,14 +35,14 @@ def config_errors(path: Path) -> Iterator[None]:
 
 
 def need_report() -> None:
-    """Refuse a page that could not be written, before the work and not after it."""
+    """Check that the packages for pages are installed, before the work rather than after it."""
     with extra("report"):
         import jinja2  # noqa: F401
         import matplotlib  # noqa: F401
 
 
 def split(text: str) -> list[str]:
-    """The parts of a list with commas.
+    """The items of a comma-separated list.
 
     Example:
         >>> split("ce, kd,")
@@ -52,7 +52,7 @@ def split(text: str) -> list[str]:
 
 
 def whole_numbers(option: str, text: str) -> list[int]:
-    """The numbers of a list with commas.
+    """The integers of a comma-separated list.
 
     Example:
         >>> whole_numbers("--seeds", "42,43")
@@ -61,10 +61,10 @@ def whole_numbers(option: str, text: str) -> list[int]:
     try:
         return [int(part) for part in split(text)]
     except ValueError:
-        raise InputError(f"{option}: expected whole numbers with commas, such as 42,43,44, found {text!r}") from None
+        raise InputError(f"{option}: expected comma-separated integers such as 42,43,44, found {text!r}") from None
 
 
 def check_name(option: str, value: str | None, known: Iterable[str]) -> None:
-    """Refuse a value of an option that is none of those known."""
+    """Refuse an option value that is not in `known`."""
     if value is not None and value not in known:
         raise InputError(f"{option} {value}: expected one of {', '.join(known)}{did_you_mean(value, known)}")

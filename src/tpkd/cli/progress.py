@@ -1,4 +1,4 @@
-"""How far a command is: bars on a terminal, plain lines in a log."""
+"""Progress of a command: bars on a terminal, plain lines in a log."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,38 +15,38 @@ if TYPE_CHECKING:
 
 
 class Display:
-    """Bars where `bars` is given, otherwise lines."""
+    """Shows bars if `bars` is given, otherwise plain lines."""
 
     def __init__(self, bars: Progress | None) -> None:
-        """Nothing shown yet."""
+        """Start with nothing shown."""
         self._bars = bars
         self._tasks: dict[str, TaskID] = {}
         self._told: dict[str, int] = {}
 
     def line(self, text: str) -> None:
-        """Say something on a terminal and in a log."""
+        """Print a line, both on a terminal and in a log."""
         if self._bars is None:
             say(text, error=True)
         else:
             self._bars.console.print(text, markup=False, highlight=False)
 
     def log(self, text: str) -> None:
-        """Say something that bars show anyway."""
+        """Print a line in a log only; on a terminal the bars show it."""
         if self._bars is None:
             self.line(text)
 
     def update(
         self, name: str, done: int, total: int, line: str = "", *, parts: int = 1, title: str | None = None
     ) -> None:
-        """Move a bar, or write a line for each of so many parts of the way.
+        """Update a bar, or print a line whenever another part of the work is done.
 
         Args:
-            name: of the bar.
-            done: so much.
-            total: of so much; 0 where nobody knows yet.
-            line: for a log.
-            parts: how many lines in all, at most.
-            title: of the bar, if that is not its name.
+            name: identifies the bar.
+            done: units of work done.
+            total: units of work in total; 0 if not known yet.
+            line: text for a log.
+            parts: maximum number of lines in a log.
+            title: label of the bar, if different from its name.
         """
         part = parts * done // total if total else 0
         if line and part > self._told.get(name, 0):
@@ -58,14 +58,14 @@ class Display:
             self._bars.update(self._tasks[name], completed=done, total=total or None, description=title or name)
 
     def remove(self, name: str) -> None:
-        """Take a bar away."""
+        """Remove a bar."""
         if self._bars is not None and name in self._tasks:
             self._bars.remove_task(self._tasks.pop(name))
 
 
 @contextmanager
 def display() -> Iterator[Display]:
-    """What shows the progress of a command, on standard error."""
+    """A progress display on standard error."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield Display(None)
@@ -78,14 +78,14 @@ def display() -> Iterator[Display]:
 
 @contextmanager
 def counted(name: str, *, parts: int) -> Iterator[Callable[[int, int], None]]:
-    """What is told how much of something is done."""
+    """A callback that shows progress as `done` of `total`."""
     with display() as show:
         yield lambda done, total: show.update(name, done, total, f"{name}: {done} of {total}", parts=parts)
 
 
 @contextmanager
 def grid_progress() -> "Iterator[Watcher]":
-    """What watches a comparison: a bar for the grid, one for each cell that runs, one for a stage that comes once."""
+    """Callbacks for a comparison: a bar for the grid, one per running cell, and one per one-time stage."""
     from tpkd.compare.run import Watcher
 
     with display() as show:

@@ -26,7 +26,7 @@ Out = Annotated[Path | None, typer.Option(help="Write the record here instead of
 
 
 def _add(name: str, question: str, setting: str) -> None:
-    """Add a study; all of them take the same arguments."""
+    """Register a study command; all studies take the same arguments."""
     example = f"tpkd study {name} configs/digits.yaml study.{name.replace('-', '_')}.{setting}"
 
     @study.command(name, help=f"{question}\n\nExample: {example}")

@@ -45,7 +45,7 @@ def train(
             except NonFiniteError as error:
                 say(f"tpkd: {error}", error=True)
                 raise typer.Exit(1) from error
-    if os.environ.get("RANK", "0") != "0":  # of the processes of a launcher the first one speaks
+    if os.environ.get("RANK", "0") != "0":  # under a launcher only the first process prints
         return
     accuracy = f"{result.objective}, seed {result.seed}: {result.accuracy:.2%} of {result.test_samples} test samples"
     say(f"{accuracy} after epoch {result.epochs}", f"run: {loaded.directory}")

@@ -1,4 +1,4 @@
-"""One cell of a grid: trained in a process of its own, kept beside the others, and read for the record."""
+"""One cell of a grid: trained in its own process, stored next to the others, and read into the record."""
 
 import json
 import os
@@ -26,7 +26,7 @@ _CURVES = ("label_loss", "conditional_loss", "blocked_share")
 
 
 def run_cell(job: tuple[GridCell, Path], on_progress: OnProgress) -> None:
-    """Train one cell, or what is left of it, and keep its test logits and their diagnosis beside the others."""
+    """Train or resume one cell, then store its test logits and their diagnosis next to the others."""
     cell, directory = job
     result = train(cell.config, on_step=lambda report: on_progress(report.step, report.num_steps))
     kept, checksum, diagnosis = kept_files(directory, cell.name)
@@ -37,21 +37,21 @@ def run_cell(job: tuple[GridCell, Path], on_progress: OnProgress) -> None:
     teacher, labels = directory / TEACHER_NAME, directory / LABELS_NAME
     if teacher.exists():
         record = diagnose_files(open_inputs([kept], teacher, labels, class_names=result.class_names))
-        # Names as seen from the grid: the same grid elsewhere gives the same bytes.
+        # Paths relative to the grid: the same grid in another directory gives the same bytes.
         student = replace(record.students[0], file=f"{STUDENTS_NAME}/{kept.name}")
         write_text(diagnosis, replace(record, teacher=teacher.name, labels=labels.name, students=(student,)).to_json())
 
 
 def kept_files(directory: Path, name: str) -> tuple[Path, Path, Path]:
-    """Test logits of a cell, their SHA-256 as `sha256sum --check` takes it, and their diagnosis."""
+    """Paths of a cell's test logits, of their SHA-256 (for `sha256sum --check`) and of their diagnosis."""
     students = directory / STUDENTS_NAME
     return students / f"{name}.npy", students / f"{name}.sha256", students / f"{name}.json"
 
 
 def is_complete(grid: Grid, cell: GridCell) -> bool:
-    """Whether there is nothing left to do for a cell.
+    """Whether a cell needs no further work.
 
-    The logits themselves may be gone: they are large, and everything the record says of them is kept.
+    The logits may have been deleted: they are large, and everything the record needs from them is stored separately.
     """
     _, checksum, diagnosis = kept_files(grid.directory, cell.name)
     diagnosed = diagnosis.exists() or not (grid.directory / TEACHER_NAME).exists()
@@ -59,7 +59,7 @@ def is_complete(grid: Grid, cell: GridCell) -> bool:
 
 
 def put_aside(grid: Grid, cell: GridCell) -> None:
-    """Rename the run of a cell, and forget what was kept of it."""
+    """Rename a cell's run directory and delete the files stored for it."""
     number = 1
     while (aside := cell.directory.with_name(f"{cell.directory.name}.replaced-{number}")).exists():
         number += 1
@@ -69,7 +69,7 @@ def put_aside(grid: Grid, cell: GridCell) -> None:
 
 
 def read_cell(grid: Grid, cell: GridCell, problem: str | None) -> Cell:
-    """What a cell found; one that is not finished is marked as failed, if a problem is known, or missing."""
+    """The result of a cell; an unfinished one is marked as failed if a problem is known, otherwise as missing."""
     result = read_result(cell.directory)
     status = "failed" if problem is not None else "missing" if result is None else "finished"
     where = Path(os.path.relpath(cell.directory, grid.directory)).as_posix()
@@ -104,7 +104,7 @@ def _logits_sha256(path: Path) -> str | None:
 
 
 def _metrics(path: Path) -> tuple[tuple[float, ...] | None, CellCurves | None]:
-    """Selection rates by epoch, and the monitor's means by epoch."""
+    """Selection rates and monitor means, per epoch."""
     selection: list[float] = []
     seen: dict[int, list[tuple[float, ...]]] = defaultdict(list)
     with reading(path):

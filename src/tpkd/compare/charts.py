@@ -1,4 +1,4 @@
-"""The charts of a comparison: every seed a dot, every mean with its interval."""
+"""The charts of a comparison: one dot per seed, each mean with its interval."""
 
 import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ _PALE_LINE = "#c3c7cd"
 
 
 def accuracy_chart(record: ComparisonRecord) -> Chart:
-    """Accuracy by method: a dot a seed, the interval of the mean."""
+    """Accuracy by method: one dot per seed, and the interval of the mean."""
     rows = {method.objective: method for method in record.methods if method.mean is not None}
     best = max(rows.values(), key=lambda method: method.mean or 0.0)
     said = ", ".join(f"{title(name)} {percent(method.mean)}" for name, method in rows.items())
@@ -26,7 +26,7 @@ def accuracy_chart(record: ComparisonRecord) -> Chart:
     return draw(
         "accuracy",
         "Accuracy after the last epoch, seed by seed",
-        f"One row a method with a dot a seed and the interval of the mean. Means in percent: {said}. "
+        f"One row per method, one dot per seed, and the interval of the mean. Means in percent: {said}. "
         f"The largest is that of {title(best.objective)}.",
         paint,
         size=_size(rows),
@@ -34,7 +34,7 @@ def accuracy_chart(record: ComparisonRecord) -> Chart:
 
 
 def difference_chart(record: ComparisonRecord, reference: str) -> Chart | None:
-    """Accuracy minus a reference by seed; None without the reference."""
+    """Accuracy minus a reference, per seed; None without the reference."""
     pairs = {
         method.objective: pair for method in record.methods for pair in method.versus if pair.reference == reference
     }
@@ -50,7 +50,7 @@ def difference_chart(record: ComparisonRecord, reference: str) -> Chart | None:
     return draw(
         f"minus-{reference}",
         f"Difference to {title(reference)}, paired by seed",
-        f"One row a method with a dot a seed and the interval of the mean. Mean differences in points: {said}.",
+        f"One row per method, one dot per seed, and the interval of the mean. Mean differences in points: {said}.",
         paint,
         size=_size(pairs),
     )
@@ -61,7 +61,7 @@ def _size(rows: Collection[str]) -> tuple[float, float]:
 
 
 def _rows(axes: Any, objectives: Collection[str]) -> Iterator[tuple[str, int, str]]:
-    """A row for each objective from the top: its name, place and colour."""
+    """One row per objective, top to bottom: its name, position and colour."""
     places = range(len(objectives), 0, -1)
     for objective, place in zip(objectives, places, strict=True):
         yield objective, place, EMPHASIS.get(objective, (GREY, "-"))[0]
@@ -72,11 +72,11 @@ def _rows(axes: Any, objectives: Collection[str]) -> Iterator[tuple[str, int, st
 
 
 def _dots(axes: Any, rows: Mapping[str, tuple[Sequence[float], MethodSummary | PairedDifference]]) -> None:
-    """A dot for each seed, the mean and its interval, in percent."""
+    """One dot per seed, the mean and its interval, in percent."""
     reach = []
     for objective, place, color in _rows(axes, rows):
         values, found = rows[objective]
-        # Seeds apart from each other, so that equal ones are all seen.
+        # Offset the seeds so that equal values stay visible.
         heights = [place + 0.14 * (index - (len(values) - 1) / 2) for index in range(len(values))]
         if found.low is not None and found.high is not None:
             axes.plot([100 * found.low, 100 * found.high], [place, place], color=color, linewidth=1.4, alpha=0.55)
@@ -86,13 +86,13 @@ def _dots(axes: Any, rows: Mapping[str, tuple[Sequence[float], MethodSummary | P
         axes.plot(dots, heights, "o", markersize=3.6, color=color, linestyle="none")
         reach += dots
     margin = max(0.35 * (max(reach) - min(reach)), 0.5)
-    axes.set_xlim(min(reach) - margin, max(reach) + margin)  # an interval of few seeds may reach far beyond
+    axes.set_xlim(min(reach) - margin, max(reach) + margin)  # an interval over few seeds may be far wider
 
 
 def learning_charts(record: ComparisonRecord) -> list[tuple[Chart, str]]:
-    """Label loss, conditional loss and blocked share while training, and what leaves the picture of each.
+    """Label loss, conditional loss and blocked share during training, each with a note on clipped curves.
 
-    Empty where nothing was monitored.
+    Empty if nothing was monitored.
     """
     kinds = {
         "label_loss": ("Label loss while training", "nats"),
@@ -112,11 +112,11 @@ def learning_charts(record: ComparisonRecord) -> list[tuple[Chart, str]]:
 
 def _beyond(objectives: Iterable[str]) -> str:
     names = ", ".join(map(title, objectives))
-    return f"Leaves the picture: {names}." if names else ""
+    return f"Outside the chart: {names}." if names else ""
 
 
 def _top(curves: Mapping[str, Mapping[int, float]]) -> float:
-    """Where a picture ends: above the objectives that a reader looks for first, if they are there."""
+    """Upper limit of a chart: above the main objectives, if present."""
     chosen = [curve for objective, curve in curves.items() if objective in EMPHASIS] or list(curves.values())
     return 1.25 * max(max(curve.values()) for curve in chosen)
 
@@ -125,7 +125,7 @@ def _learning_chart(name: str, heading: str, unit: str, curves: Mapping[str, Map
     write = share if unit == "share" else nats
 
     def line(axes: Any, curve: Mapping[int, float], **style: Any) -> None:
-        # A line of one point is nothing to see.
+        # A line with a single point would be invisible.
         axes.plot(curve.keys(), curve.values(), marker="o" if len(curve) == 1 else None, markersize=5, **style)
 
     def paint(axes: Any) -> None:
@@ -149,12 +149,12 @@ def _learning_chart(name: str, heading: str, unit: str, curves: Mapping[str, Map
         axes.legend(loc="best", fontsize=8.5)
 
     ends = ", ".join(f"{title(objective)} {write(list(curve.values())[-1])}" for objective, curve in curves.items())
-    description = f"Means over training batches and seeds by epoch, a line a method. At the end: {ends}."
+    description = f"Means over training batches and seeds by epoch, one line per method. At the end: {ends}."
     return draw(f"curve-{name}", heading, description, paint)
 
 
 def _mean_curve(record: ComparisonRecord, objective: str, field: str) -> dict[int, float]:
-    """Epoch -> mean over seeds, at the epochs that every finished seed has."""
+    """Epoch -> mean over seeds, for epochs that every finished seed has."""
     cells = [cell.curves for cell in record.cells if cell.objective == objective and cell.curves is not None]
     if not cells:
         return {}
@@ -164,9 +164,9 @@ def _mean_curve(record: ComparisonRecord, objective: str, field: str) -> dict[in
 
 
 def final_chart(record: ComparisonRecord) -> tuple[Chart, str] | None:
-    """What the final students have left to learn on the test split, and what leaves the picture.
+    """Remaining conditional KL of the final students on the test split, with a note on clipped points.
 
-    None without a teacher to compare with.
+    None without a teacher.
     """
     left = {
         method.objective: [
@@ -193,7 +193,7 @@ def final_chart(record: ComparisonRecord) -> tuple[Chart, str] | None:
     chart = draw(
         "final-left",
         "What the final students have left to learn",
-        f"One row a method with a dot a seed. Means in nats: {said}.",
+        f"One row per method, one dot per seed. Means in nats: {said}.",
         paint,
         size=_size(left),
     )

@@ -1,4 +1,4 @@
-"""The paper's empirical claims, one by one, against the records of a comparison: said, not said, or too few to tell."""
+"""The paper's empirical claims checked against the records: supported, not supported, or too little data to tell."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from tpkd.report.tables import Column, Content, Row, Table, Traced
 
 SUPPORTED, NOT_SUPPORTED, UNDECIDED = "supported", "not supported", "too small to tell"
 _FEWEST_BLOCKED = 30
-"""Blocked pairs below which nothing is said about blocking, unless one of them is a counterexample."""
+"""Minimum number of blocked pairs for a verdict about blocking, unless one of them is a counterexample."""
 
 _LITTLE = 0.005
-"""Half a point of accuracy: what the projection may cost and still be called little."""
+"""Half a percentage point: the largest cost of the projection that still counts as small."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class _Claim:
 
 
 def claims_table(records: ReportRecords) -> Table | None:
-    """What the paper says of its experiments, and what these records say; None where they have nothing on it.
+    """The paper's claims about its experiments next to these records; None if the records cover none of them.
 
     A claim about seeds is supported where the interval of the paired difference lies on its side of zero, not supported
     where it lies on the other, and too small to tell where it contains zero. A claim about cases is supported where all
@@ -86,7 +86,7 @@ def _one_sided(pair: PairedDifference, sign: int) -> str:
 
 
 def _within(pair: PairedDifference, limit: float) -> str:
-    """Whether an objective is above the reference by no more than a limit."""
+    """Whether an objective exceeds the reference by at most `limit`."""
     if pair.low is None or pair.high is None:
         return UNDECIDED
     if pair.high <= limit:
@@ -151,5 +151,5 @@ def _network(records: ReportRecords) -> Iterator[_Claim]:
 
 
 def _counted(statement: str, found: Content, cases: str, holds: bool) -> _Claim:
-    """A claim about cases, which has no interval."""
+    """A claim about counted cases, without an interval."""
     return _Claim(statement, found, "none", cases, SUPPORTED if holds else NOT_SUPPORTED)

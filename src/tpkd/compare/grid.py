@@ -1,4 +1,4 @@
-"""The grid of a comparison: which objectives and seeds, and the run of each of them."""
+"""The grid of a comparison: its objectives, its seeds, and the configuration of each run."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -18,10 +18,10 @@ from tpkd.training.directory import CONFIG_NAME, RESULT_NAME, check_bound, has_p
 
 DEFAULT_SEEDS = (42, 43, 44)
 STUDENTS_NAME = "students"
-"""Where the test logits of all cells stand side by side."""
+"""Directory for the test logits of all cells."""
 
 SHARED_KEYS = ("data", "limit", "views", "text", "student", "teacher", "epochs", "batch_size", "evaluation")
-"""What no objective may have for itself: cells that differ here do not compare objectives."""
+"""Settings that no objective may override: cells that differ here do not compare objectives."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class GridCell:
     seed: int
     config: RunConfig
     asked: bool = True
-    """Whether this call is to run it; else it is there because an earlier one started it."""
+    """Whether this call should run it; otherwise an earlier call started it."""
 
     @property
     def name(self) -> str:
-        """How messages and files call it."""
+        """Its name in messages and file names."""
         return f"{self.objective}-{self.seed}"
 
     @property
@@ -47,7 +47,7 @@ class GridCell:
 
 @dataclass(frozen=True)
 class Grid:
-    """Objectives × seeds in one directory, in the order of the tables; some may have further seeds."""
+    """Objectives × seeds in one directory, in table order; some objectives may have additional seeds."""
 
     name: str
     directory: Path
@@ -58,7 +58,7 @@ class Grid:
     """What all cells share."""
 
     def by_objective(self) -> dict[str, RunConfig]:
-        """One configuration an objective; its seeds have the same but for the seed."""
+        """One configuration per objective; its runs differ only in the seed."""
         return {cell.objective: cell.config for cell in self.cells}
 
     def seeds_by_objective(self) -> dict[str, tuple[int, ...]]:
@@ -100,7 +100,7 @@ def plan_grid(
     directory = grid_directory(plain.output)
     shared = list(overrides)
     if plain.student.head == "probe" and plain.student.probe_file is None:
-        shared.append(("student.probe_file", str(directory / PROBE_NAME)))  # fitted once for all cells
+        shared.append(("student.probe_file", str(directory / PROBE_NAME)))  # fitted once and shared by all cells
     objectives = tuple(name for name in names() if name in chosen or name in known[0])
     all_seeds = tuple(sorted({*asked_seeds, *known[1]}))
     possible = (
@@ -112,7 +112,7 @@ def plan_grid(
         )
         for objective, seed in itertools.product(objectives, all_seeds)
     )
-    # An objective may have seeds that nobody asked for with another: those are not cells.
+    # An objective may have seeds that were not requested for another one: those combinations are not cells.
     cells = tuple(cell for cell in possible if cell.asked or (cell.directory / CONFIG_NAME).exists())
     _check_shared(cells)
     base = load_config(path, shared, methods=False)
@@ -120,7 +120,7 @@ def plan_grid(
 
 
 def check_objectives(chosen: Iterable[str], key: str) -> tuple[str, ...]:
-    """Names of objectives without repetition; an unknown one is refused with the closest names."""
+    """Unique names of objectives; an unknown one is refused with the closest matches."""
     chosen = tuple(dict.fromkeys(chosen))
     for name in chosen:
         if name not in names():
@@ -130,7 +130,7 @@ def check_objectives(chosen: Iterable[str], key: str) -> tuple[str, ...]:
 
 
 def grid_directory(output: str) -> Path:
-    """The directory that holds all cells: `output` up to its first placeholder.
+    """The directory containing all cells: `output` up to its first placeholder.
 
     Example:
         >>> grid_directory("runs/digits/{objective}-{seed}").as_posix()
@@ -155,17 +155,17 @@ def _check_shared(cells: Sequence[GridCell]) -> None:
 
 
 def changed_cells(grid: Grid, fingerprints: dict[str, str | None], data: DataFacts) -> dict[str, str]:
-    """The cells whose directories hold a run of something else, and what differs.
+    """Cells whose directories hold a different run, and what differs.
 
     Args:
-        grid: the runs as they are wanted now.
-        fingerprints: field of a result -> what it must be, for the data and the teacher as they are now.
-        data: the data as they are now.
+        grid: the requested runs.
+        fingerprints: field of a result -> required value, for the current data and teacher.
+        data: the current data.
     """
     found = {}
     for cell in grid.cells:
         if not (cell.directory / CONFIG_NAME).exists() or not has_progress(cell.directory):
-            continue  # a run without a checkpoint gives way by itself
+            continue  # a run without a checkpoint is replaced anyway
         try:
             check_bound(cell.directory, cell.config)
             result = read_result(cell.directory)

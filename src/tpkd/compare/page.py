@@ -1,4 +1,4 @@
-"""The page of a comparison, and its tables as files: from records alone, the same bytes every time."""
+"""The page of a comparison and its tables as files: built from records only, always the same bytes."""
 
 import io
 from typing import Any
@@ -24,7 +24,7 @@ WRITERS = {"md": to_markdown, "csv": to_csv, "tex": to_latex}
 
 
 def report_tables(records: ReportRecords) -> dict[str, Table | None]:
-    """Every table of a comparison by name; None for what its records do not have."""
+    """Every table of a comparison by name; None where the records have no data for it."""
     return {
         "claims": claims_table(records),
         "application": application_table(records),
@@ -40,7 +40,7 @@ def report_tables(records: ReportRecords) -> dict[str, Table | None]:
 
 
 def report_files(records: ReportRecords) -> dict[str, str]:
-    """Everything a report writes, relative path -> text: the page, and each table in every format.
+    """All files of a report, relative path -> text: the page, and each table in every format.
 
     Needs the extra `report` (jinja2, matplotlib).
     """
@@ -55,7 +55,7 @@ def report_files(records: ReportRecords) -> dict[str, str]:
 
 
 def comparison_page(records: ReportRecords) -> str:
-    """The page as HTML text; every number carries its record, its place there and its unrounded value."""
+    """The page as HTML; every number carries its path in the records and its unrounded value."""
     record = records.comparison
     reference = next((name for name in ("kd", "ce") if find(record, name) is not None), None)
     differences = difference_chart(record, reference) if reference is not None else None
@@ -85,7 +85,7 @@ def _present(*charts: Chart | None) -> list[Chart]:
 
 
 def _final_charts(records: ReportRecords) -> list[tuple[Chart, str]]:
-    """Charts and a line below each."""
+    """Charts, each with the line below it."""
     left = final_chart(records.comparison)
     charts = [left] if left is not None else []
     if records.diagnosis is not None:
@@ -98,7 +98,7 @@ def _final_charts(records: ReportRecords) -> list[tuple[Chart, str]]:
 
 
 def _tiles(records: ReportRecords) -> list[tuple[Content, str, Content]]:
-    """Teacher, start, and the objectives a reader looks for first."""
+    """Key numbers: teacher, start, and the main objectives."""
     seen, record = Traced(records).comparison, records.comparison
     tiles: list[tuple[Content, str, Content]] = []
     if record.teacher is not None and record.teacher.accuracy is not None and record.start is not None:

@@ -1,4 +1,4 @@
-"""What the paper's appendix "Experimental protocols" fixes, and where a grid departs from it.
+"""The protocol of the paper's appendix "Experimental protocols", and where a grid departs from it.
 
 A grid has the paper's protocol if every setting that decides a number is that of the domain's shipped configuration:
 what the appendix states, what it leaves open and that configuration chose, and the default of every other key. What may
@@ -19,7 +19,7 @@ from tpkd.training.directory import flat_items
 
 SEEDS = (42, 43, 44)
 STATES = [20, 40, 60]
-"""Epochs of the CE students that the mechanism studies look at."""
+"""Epochs of the CE snapshots used by the mechanism studies."""
 
 _SHARED: dict[str, Any] = {
     "limit": None,
@@ -108,7 +108,7 @@ _ALSO: dict[str, Any] = {
     "study.certificates.states": [STATES[0], STATES[-1]],
     "study.continuation.state": STATES[-1],
 }
-"""Said in full what is meant when it is left out."""
+"""Explicit values with the same meaning as the default."""
 
 _MODELS: dict[str, dict[str, tuple[str, str]]] = {
     "vision": {
@@ -120,7 +120,7 @@ _MODELS: dict[str, dict[str, tuple[str, str]]] = {
         "teacher": ("bert-large or L-24_H-1024", r"bert[_-]large([_-](un)?cased)?|(.*[_-])?l-24_h-1024(_a-16)?"),
     },
 }
-"""The networks: how a message calls them, and what the last part of their names is, in lower case."""
+"""The networks: their name in messages, and a pattern for the last part of the model name in lower case."""
 
 FREE: dict[str, str] = {
     "output": "where results are kept",
@@ -144,7 +144,7 @@ FREE: dict[str, str] = {
     "snapshots": "what is kept of a run; the studies look at CE's, whose states are compared",
     "snapshot_seeds": "which runs keep them",
 }
-"""Settings that change nothing that is computed, or are compared in another way, and why; a section is all its keys."""
+"""Settings that do not affect results or are compared elsewhere, with the reason; a section covers all its keys."""
 
 FREE_IN: dict[str, dict[str, str]] = {
     "vision": {"text": "images have none"},
@@ -180,11 +180,11 @@ _TEXT_SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def paper_protocol(configs: Mapping[str, RunConfig], seeds: Mapping[str, Sequence[int]]) -> PaperProtocol:
-    """Which of the paper's two domains a grid belongs to, and every key that is not as there.
+    """Which of the paper's two domains a grid belongs to, and every key that differs.
 
     Args:
         configs: the resolved configuration of each objective.
-        seeds: of each objective.
+        seeds: the seeds of each objective.
     """
     data = next(iter(configs.values())).data.name
     domain = next((name for name, keys in _STATED.items() if keys["data.name"] == data), None)
@@ -198,7 +198,7 @@ def paper_protocol(configs: Mapping[str, RunConfig], seeds: Mapping[str, Sequenc
         for line in _differences(objective, config, domain):
             found[line].append(objective)
     for line, owners in found.items():
-        # What all objectives share is said once.
+        # A difference shared by all objectives is listed once.
         differences.append(line if len(owners) == len(configs) else f"{', '.join(owners)}: {line}")
     return PaperProtocol(domain, tuple(differences))
 
@@ -229,7 +229,7 @@ def _differences(objective: str, config: RunConfig, domain: str) -> Iterator[str
 
 
 def _line(key: str, expected: Any, found: Any, chosen_by: str | None) -> str:
-    """What differs; a setting that the appendix leaves open is said to be the shipped configuration's."""
+    """A difference; settings the appendix does not state refer to the shipped configuration."""
     reason = f" (not stated in the paper: as in configs/paper-{chosen_by}.yaml)" if chosen_by else ""
     return f"{key}: expected {expected}{reason}, found {found}"
 
@@ -248,7 +248,7 @@ def _other_networks(config: RunConfig, domain: str) -> Iterator[str]:
 
 @lru_cache
 def _reference(domain: str) -> Mapping[str, Any]:
-    """Every decisive key of the shipped configuration of a domain, by its tables and the defaults."""
+    """Every decisive key of a domain's shipped configuration, from the tables above and the defaults."""
     networks = {"student.model": "-", "teacher.model": "-", "output": "-", "objective.name": "ce"}
     plain: dict[str, Any] = {}
     for key, value in {**networks, **_SHARED, **_STATED[domain], **_CHOSEN[domain]}.items():
@@ -261,7 +261,7 @@ def _reference(domain: str) -> Mapping[str, Any]:
 
 
 def _decisive(config: RunConfig, domain: str) -> dict[str, Any]:
-    """The settings that decide a number, as dotted keys; an empty section has none."""
+    """The settings that affect results, as dotted keys; empty sections are left out."""
     free = {**FREE, **FREE_IN[domain]}.keys() - {"student.model", "teacher.model"}
     plain = flat_items("", config.model_dump(mode="json"))
     return {
@@ -272,6 +272,6 @@ def _decisive(config: RunConfig, domain: str) -> dict[str, Any]:
 
 
 def resolved_settings(config: RunConfig) -> dict[str, Any]:
-    """The settings of a run's objective, its defaults included."""
+    """The settings of a run's objective, including defaults."""
     defaults = {method.name: method.defaults for method in describe()}[config.objective.name]
     return {**defaults, **config.objective.settings}

@@ -1,4 +1,4 @@
-"""What was run and how: the protocol, the settings of every method, versions and hashes."""
+"""Tables of the protocol, the settings of every method, versions and hashes."""
 
 import json
 from typing import Any
@@ -8,11 +8,11 @@ from tpkd.report.methods import title
 from tpkd.report.tables import Column, Row, Table, Traced
 
 _HIDDEN = ("log_every", "monitor_every", "snapshots", "snapshot_seeds", "initial.", "device")
-"""What changes no number of a table."""
+"""Keys that do not affect any number in a table."""
 
 
 def protocol_table(records: ReportRecords) -> Table:
-    """Every key that the cells share."""
+    """Every configuration key shared by all cells."""
     shared = records.comparison.protocol
     rows = tuple(
         (key, plain(value)) for key, value in shared.items() if value is not None and not key.startswith(_HIDDEN)
@@ -22,7 +22,7 @@ def protocol_table(records: ReportRecords) -> Table:
 
 
 def settings_table(records: ReportRecords) -> Table:
-    """What each method was trained with, and what no public source fixes about it."""
+    """Settings of each method, and what had to be reconstructed."""
     rows = tuple(
         (
             title(method.objective),
@@ -40,7 +40,7 @@ def settings_table(records: ReportRecords) -> Table:
 
 
 def source_table(records: ReportRecords) -> Table:
-    """Data, networks and versions, with the hashes that bind them."""
+    """Data, networks and versions, with their hashes."""
     seen, record = Traced(records).comparison, records.comparison
     rows: list[Row] = []
     if record.data is not None:
@@ -58,7 +58,7 @@ def source_table(records: ReportRecords) -> Table:
         where = f"Python {group.python}, {versions}, on {group.device}"
         rows.append((f"environment of {_cells(group.cells, len(record.cells))}", where, ""))
     columns = (Column("what", text=True), Column("which", text=True), Column("SHA-256", text=True))
-    return Table("sources", "What went in.", columns, tuple(rows))
+    return Table("sources", "Inputs.", columns, tuple(rows))
 
 
 def _cells(cells: tuple[str, ...], total: int) -> str:
@@ -68,7 +68,7 @@ def _cells(cells: tuple[str, ...], total: int) -> str:
 
 
 def plain(value: Any) -> str:
-    """A value of a configuration as text.
+    """A configuration value as text.
 
     Example:
         >>> plain([1, 2]), plain("sgd"), plain(0.001), plain(True)

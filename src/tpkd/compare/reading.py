@@ -1,4 +1,4 @@
-"""What a comparison means in plain words: what the data support, and what they do not."""
+"""A comparison in plain words: what the data support, and what they do not."""
 
 from collections.abc import Iterable, Iterator
 
@@ -9,14 +9,14 @@ from tpkd.report.numbers import count, nats, percent, plural, points, share
 
 
 def supported(records: ReportRecords) -> list[str]:
-    """What these data say about these networks and seeds."""
+    """Sentences that the data support for these networks and seeds."""
     record = records.comparison
     sentences = [_what_ran(record), *_against(record), *_ablation(record), *_final(record), *_identical(record)]
     return [*sentences, *_mechanism(records)]
 
 
 def not_supported(records: ReportRecords) -> list[str]:
-    """What a reader might take from the page and should not."""
+    """Conclusions a reader might draw that the data do not support."""
     record = records.comparison
     return [*_incomplete(record), *_uneven(record), *_paper(record), *_limits(record)]
 
@@ -46,9 +46,9 @@ def _against(record: ComparisonRecord) -> Iterator[str]:
 
 
 def difference_sentence(method: MethodSummary, pair: PairedDifference, level: float) -> str:
-    """What seeds say about two objectives, and whether they decide between them."""
+    """The difference between two objectives over seeds, and whether it is decisive."""
     name, other = title(method.objective), title(pair.reference)
-    said = f"{name} ends at {percent(method.mean)} % in the mean, {points(pair.mean)} points from {other} by seed"
+    said = f"{name} ends at {percent(method.mean)} % on average, {points(pair.mean)} points from {other} by seed"
     if pair.seeds != method.seeds:
         said += f" (over {', '.join(map(str, pair.seeds))}, which both have)"
     if pair.low is None or pair.high is None:
@@ -145,7 +145,10 @@ def _incomplete(record: ComparisonRecord) -> Iterator[str]:
     if left:
         named = ", ".join(f"{cell.name} ({cell.status})" for cell in left[:6])
         more = f" and {len(left) - 6} more" if len(left) > 6 else ""
-        yield f"The grid is not complete: {named}{more}. Rows without all seeds say so and are not like the others."
+        yield (
+            f"The grid is not complete: {named}{more}. Rows with missing seeds say so and are not comparable with the "
+            "others."
+        )
 
 
 def _uneven(record: ComparisonRecord) -> Iterator[str]:
@@ -161,7 +164,7 @@ def _paper(record: ComparisonRecord) -> Iterator[str]:
         shown = "; ".join(record.paper.differences[:4])
         more = f"; and {len(record.paper.differences) - 4} more" if len(record.paper.differences) > 4 else ""
         yield (
-            "This is not the paper's protocol, so the paper's numbers do not stand here and nothing here confirms or "
+            "This is not the paper's protocol, so the paper's numbers are not shown and nothing here confirms or "
             f"contradicts them ({shown}{more})."
         )
 
@@ -183,5 +186,5 @@ def _limits(record: ComparisonRecord) -> Iterator[str]:
 
 
 def find(record: ComparisonRecord, objective: str) -> MethodSummary | None:
-    """The summary of an objective; None where it is not in the grid."""
+    """The summary of an objective; None if it is not in the grid."""
     return next((method for method in record.methods if method.objective == objective), None)

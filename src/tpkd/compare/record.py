@@ -1,4 +1,4 @@
-"""What a comparison of objectives over seeds found: every cell of the grid, and what follows from them."""
+"""Results of a comparison of objectives over seeds: every cell of the grid, and the summaries computed from them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from tpkd.record import Record, added
 
 @dataclass(frozen=True)
 class CellCurves:
-    """What the monitor saw in each epoch of a run, on training batches, in the mean; none where it never looked."""
+    """Means over the monitored training batches of each epoch of a run."""
 
     epochs: tuple[int, ...]
     label_loss: tuple[float, ...]
@@ -21,13 +21,13 @@ class CellCurves:
 
 @dataclass(frozen=True)
 class FinalState:
-    """The last student of a run against the teacher, on the test split."""
+    """The final student of a run compared with the teacher on the test split."""
 
     blocked_examples: int
     blocked_share: float
     conditional_loss: float
     conditional_loss_blocked: float | None
-    """None where no example is blocked."""
+    """None if no example is blocked."""
     transfer_cost: float
     imitation_loss: float
     label_loss: float
@@ -40,13 +40,13 @@ class Cell:
     objective: str
     seed: int
     directory: str
-    """Where the run is kept, seen from the record."""
+    """The run directory, relative to the record."""
     status: str
     """`finished`, `failed` or `missing`."""
     problem: str | None
-    """Why it failed, in one line."""
+    """The reason for a failure, in one line."""
     accuracy: float | None = None
-    """Of the last epoch's student on the test split, in [0, 1]; None, as everything below, unless finished."""
+    """Test accuracy of the last epoch's student, in [0, 1]; None, like everything below, unless finished."""
     label_loss: float | None = None
     steps: int | None = None
     samples: int | None = None
@@ -54,21 +54,21 @@ class Cell:
     seconds: float | None = None
     student_fingerprint: str | None = None
     logits_sha256: str | None = None
-    """Of the bytes of the test logits."""
+    """SHA-256 of the file with the test logits."""
     selection_rates: tuple[float, ...] | None = None
-    """Share of samples whose target was the teacher's, epoch by epoch; None for objectives that do not select."""
+    """Share of samples whose target was the teacher's, per epoch; None for objectives that do not select."""
     curves: CellCurves | None = None
     final: FinalState | None = None
 
     @property
     def name(self) -> str:
-        """How messages and files call it."""
+        """Its name in messages and file names."""
         return f"{self.objective}-{self.seed}"
 
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """Accuracy minus that of a reference with the same seed, over the seeds that both have finished."""
+    """Accuracy minus a reference's accuracy with the same seed, over the seeds both have finished."""
 
     reference: str
     seeds: tuple[int, ...]
@@ -85,40 +85,40 @@ class MethodSummary:
 
     objective: str
     seeds: tuple[int, ...]
-    """Those that finished."""
+    """Seeds that finished."""
     missing_seeds: tuple[int, ...]
-    """Those that were asked for and did not."""
+    """Requested seeds that did not finish."""
     accuracies: tuple[float, ...]
     mean: float | None
     """None where no seed finished."""
     standard_deviation: float | None
-    """Of the sample, n - 1 in the denominator; None with fewer than two seeds."""
+    """Sample standard deviation (n - 1 in the denominator); None with fewer than two seeds."""
     low: float | None
     """The t-interval of the mean; None with fewer than two seeds."""
     high: float | None
     versus: tuple[PairedDifference, ...]
     seconds: float | None
-    """Wall-clock of a run in the mean."""
+    """Mean wall-clock time of a run."""
     final: dict[str, float | None]
-    """Means over the seeds of the fields of their final states; empty without a teacher to compare with."""
+    """Means over seeds of the fields of `FinalState`; empty without a teacher."""
 
     @property
     def asked_seeds(self) -> tuple[int, ...]:
-        """Those that finished and those that did not."""
+        """All requested seeds, finished or not."""
         return tuple(sorted((*self.seeds, *self.missing_seeds)))
 
 
 @dataclass(frozen=True)
 class MethodSettings:
-    """What one objective was trained with, as resolved."""
+    """Resolved settings of one objective."""
 
     objective: str
     settings: dict[str, Any]
     optimizer: dict[str, Any]
     overrides: dict[str, Any]
-    """What holds for this objective alone."""
+    """Overrides for this objective only."""
     reconstruction: str
-    """What no public source fixes; empty where nothing is."""
+    """What had to be reconstructed because no public source states it; may be empty."""
 
 
 @dataclass(frozen=True)
@@ -131,25 +131,25 @@ class IdenticalLogits:
 
 @dataclass(frozen=True)
 class NetworkState:
-    """A network that the whole grid shares, on the test split."""
+    """A network shared by the whole grid, evaluated on the test split."""
 
     model: str
     fingerprint: str
     accuracy: float | None
-    """None where the network was not at hand, only its cache."""
+    """None where only a cache of the network was available."""
     label_loss: float | None
 
 
 @dataclass(frozen=True)
 class DataFacts:
-    """The samples of the grid."""
+    """The data of the grid."""
 
     name: str
     classes: int
     train_samples: int
     test_samples: int
     fingerprint: str
-    """Of the training split."""
+    """Fingerprint of the training split."""
     class_names: tuple[str, ...] | None = added(None)
 
 
@@ -158,9 +158,9 @@ class PaperProtocol:
     """Which column of the paper's tables a grid belongs to."""
 
     domain: str | None
-    """`vision`, `text`, or None where the data are others."""
+    """`vision`, `text`, or None for other data."""
     differences: tuple[str, ...]
-    """What is not as in the paper; its numbers stand beside ours only where this is empty."""
+    """Differences from the paper; its numbers are shown next to ours only if there are none."""
 
 
 @dataclass(frozen=True)
@@ -180,10 +180,10 @@ class ComparisonRecord(Record):
 
     name: str
     confidence_level: float
-    """Of every interval, each for itself."""
+    """Confidence level of each interval, without correction for multiple comparisons."""
     objectives: tuple[str, ...]
     seeds: tuple[int, ...]
-    """All that some objective was asked for with."""
+    """All seeds requested for any objective."""
     data: DataFacts | None
     start: NetworkState | None
     """The student before its first step."""
@@ -199,13 +199,13 @@ class ComparisonRecord(Record):
 
     @property
     def has_intervals(self) -> bool:
-        """Whether some difference has more than one seed, and so an interval to speak of."""
+        """Whether any paired difference has an interval, that is, more than one seed."""
         return any(pair.low is not None for method in self.methods for pair in method.versus)
 
 
 @dataclass(frozen=True)
 class ReportRecords:
-    """The records of a comparison; all but the first may be missing."""
+    """The records a report is made from; all but the comparison are optional."""
 
     comparison: ComparisonRecord
     blocking: BlockingRecord | None = None
@@ -213,16 +213,16 @@ class ReportRecords:
     certificates: CertificatesRecord | None = None
     continuation: ContinuationRecord | None = None
     diagnosis: DiagnosisRecord | None = None
-    """Of one final student."""
+    """Diagnosis of one final student."""
     illustrations: IllustrationsRecord | None = None
 
     @property
     def studies(self) -> dict[str, StudyRecord]:
-        """The mechanism studies that are there, by name."""
+        """The available mechanism studies, by name."""
         return {name: value for name, value in vars(self).items() if isinstance(value, StudyRecord)}
 
     @property
     def paper_domain(self) -> str | None:
-        """The paper's column to show beside ours; None unless the protocol is the paper's."""
+        """The paper's column to show next to ours; None unless the protocol is the paper's."""
         paper = self.comparison.paper
         return paper.domain if not paper.differences else None

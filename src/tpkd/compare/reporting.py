@@ -1,4 +1,4 @@
-"""`tpkd report`: find the records of a comparison or a run, and write their page and tables."""
+"""`tpkd report`: reads the records of a comparison or a run and writes their page and tables."""
 
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,10 +24,10 @@ AnyStudy = TypeVar("AnyStudy", bound=StudyRecord)
 
 
 def write_report(directory: Path) -> list[Path]:
-    """Write the page and the tables of a comparison or a run into its directory; returns what was written.
+    """Write the page and tables of a comparison or run into its directory; returns the paths written.
 
     Raises:
-        InputError: the directory holds neither, or a record in it is damaged.
+        InputError: the directory contains neither, or a record is damaged.
     """
     from tpkd.compare.page import report_files
 
@@ -39,15 +39,15 @@ def write_report(directory: Path) -> list[Path]:
 
 
 def read_records(directory: Path) -> ReportRecords:
-    """All records of a directory that a report shows.
+    """Read all records of a directory that a report uses.
 
-    The studies and figures are taken from the first run that has them, the runs in the order of the tables.
+    Each study is taken from the first run that has one, in table order.
 
     Raises:
-        InputError: a record is damaged, or a study is not one of the run that it is kept in.
+        InputError: a record is damaged, or a study belongs to a different run than its directory.
     """
     comparison = read_comparison(directory) or _single_run(directory)
-    # The diagnosis of one final student: TPKD's if there is one.
+    # Use the diagnosis of one final student, preferably TPKD's.
     cells = sorted(comparison.cells, key=lambda cell: cell.objective != "tpkd")
     paths = (kept_files(directory, cell.name)[2] for cell in cells)
     diagnoses = ((path, read_parsed(path, DiagnosisRecord.from_json)) for path in paths)
@@ -67,7 +67,7 @@ def read_records(directory: Path) -> ReportRecords:
 def _check_classes(
     directory: Path, comparison: ComparisonRecord, diagnosed: dict[Path, tuple[str, ...] | None]
 ) -> None:
-    """Refuse records of different classes in one report."""
+    """Refuse to combine records with different class names."""
     found = {directory / RECORD_NAME: comparison.data.class_names} if comparison.data else {}
     for cell in comparison.cells:
         result = read_result(directory / cell.directory)
@@ -79,7 +79,7 @@ def _check_classes(
 
 
 def _single_run(directory: Path) -> ComparisonRecord:
-    """A run as a comparison of one cell."""
+    """A single run as a comparison with one cell."""
     if not (directory / CONFIG_NAME).exists():
         raise InputError(
             f"{directory}: expected a comparison or a run, found neither comparison.json nor {CONFIG_NAME}"

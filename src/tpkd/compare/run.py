@@ -33,34 +33,34 @@ OnEvent = Callable[[JobEvent], None]
 
 @dataclass(frozen=True)
 class Watcher:
-    """What somebody who watches a comparison is told."""
+    """Callbacks that report the progress of a comparison."""
 
     on_stage: OnStage = lambda name, done, total: None
-    """Something that comes once, such as the teacher's cache: its name, parts done and parts in all."""
+    """A one-time stage such as building the teacher's cache: its name, parts done, parts in total."""
     on_plan: Callable[[int, int], None] = lambda finished, waiting: None
-    """How many cells are finished already, and how many are to run."""
+    """Number of cells already finished, and number of cells to run."""
     on_cell: OnEvent = lambda event: None
     on_note: OnNote = lambda sentence: None
-    """A sentence about what all cells share, such as how often the teacher is right."""
+    """A sentence about what all cells share, such as the teacher's accuracy."""
 
 
 def compare(
     grid: Grid, *, processes: int, threads: int = 1, restart_changed: bool = False, watcher: Watcher | None = None
 ) -> ComparisonRecord:
-    """Run every cell of a grid that is not finished, and write and return the record of all of them.
+    """Run every unfinished cell of a grid, then write and return the record of all cells.
 
-    The same call again runs what failed or is missing, and nothing else. A failed cell is marked and stops no other.
+    Calling it again runs only cells that failed or are missing. A failed cell is marked and does not stop the others.
 
     Args:
         grid: what `plan_grid` resolved.
-        processes: cells at a time.
-        threads: of each of them.
-        restart_changed: put runs of another configuration, teacher or data aside and run their cells anew; without it
-            such a grid is refused.
-        watcher: told about progress.
+        processes: number of cells that run at the same time.
+        threads: per process.
+        restart_changed: set runs with a different configuration, teacher or data aside and rerun their cells; without
+            it such a grid is refused.
+        watcher: progress callbacks.
 
     Raises:
-        InputError: the grid cannot start, or its directory holds runs of something else.
+        InputError: the grid cannot start, or its directory holds other runs.
     """
     watcher = watcher or Watcher()
     for config in grid.by_objective().values():
@@ -88,7 +88,7 @@ def compare(
 def open_grid(
     path: str | Path, overrides: Sequence[Override], *, methods: list[str] | None = None, seeds: list[int] | None = None
 ) -> Grid:
-    """The grid of a configuration, with what an earlier call has put into its directory."""
+    """The grid of a configuration, including cells that earlier calls created in its directory."""
     grid = plan_grid(path, overrides, methods=methods, seeds=seeds)
     earlier = read_comparison(grid.directory)
     if earlier is None:
@@ -104,12 +104,12 @@ def read_comparison(directory: Path) -> ComparisonRecord | None:
 def _run(
     grid: Grid, cells: list[GridCell], processes: int, threads: int, on_event: OnEvent, hold: Hold
 ) -> dict[str, str]:
-    """Run the cells; returns why some failed."""
+    """Run the cells; returns the reason for each failure."""
     failures: dict[str, str] = {}
 
     def note(event: JobEvent) -> None:
         if event.kind != "progress":
-            hold.check()  # before the next cell would make the directory anew
+            hold.check()  # before the next cell would recreate the directory
         if event.kind == "failed":
             failures[event.job] = event.problem
             text = event.trace or event.problem + "\n"
@@ -124,12 +124,12 @@ def _run(
 
 
 def collect(grid: Grid, shared: Shared | None, failures: dict[str, str]) -> ComparisonRecord:
-    """Read every cell of a grid; what is not finished is marked as failed or missing.
+    """Read every cell of a grid; unfinished cells are marked as failed or missing.
 
     Args:
         grid: whose cells.
-        shared: what they start from; None where it is not at hand.
-        failures: cell -> why it failed.
+        shared: what the cells start from; None if not available.
+        failures: cell -> reason for its failure.
     """
     cells = tuple(read_cell(grid, cell, failures.get(cell.name)) for cell in grid.cells)
     configs = grid.by_objective()
@@ -156,12 +156,12 @@ def _settings(config: RunConfig) -> MethodSettings:
     reconstruction = {method.name: method.reconstruction for method in describe()}[name]
     own = config.methods.get(name, {})
     optimizer = config.optimizer.model_dump(mode="json")
-    settings: dict[str, Any] = json.loads(json.dumps(resolved_settings(config)))  # tuples as a file has them
+    settings: dict[str, Any] = json.loads(json.dumps(resolved_settings(config)))  # tuples become lists, as in a file
     return MethodSettings(name, settings, optimizer, own, reconstruction)
 
 
 def _identical(cells: Iterable[Cell]) -> tuple[IdenticalLogits, ...]:
-    """Groups of two and more objectives whose test logits have the same bytes for a seed."""
+    """Groups of two or more objectives whose test logits are identical for a seed."""
     groups: dict[tuple[int, str], list[str]] = defaultdict(list)
     for cell in cells:
         if cell.logits_sha256 is not None:

@@ -1,4 +1,4 @@
-"""What all cells of a grid share: the data, the student at its start, the teacher and its caches, seen to first."""
+"""What all cells of a grid share, prepared first: the data, the initial student, the teacher and its caches."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ OnStage = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Shared:
-    """What every cell starts from, and how it stands on the test split."""
+    """What every cell starts from, and how it performs on the test split."""
 
     data: DataFacts
     start: NetworkState
@@ -154,7 +154,7 @@ def _evaluate(config: RunConfig, network: Any, test: Dataset, preparation: Any, 
 
 
 def save_array(path: Path, array: np.ndarray) -> None:
-    """Publish an array as .npy; a disk that refuses it is said in one line with the path."""
+    """Write an array as .npy atomically; a write error becomes one line with the path."""
     try:
         path.parent.mkdir(exist_ok=True)
         with publish(path) as file:

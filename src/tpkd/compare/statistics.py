@@ -1,4 +1,4 @@
-"""What a few seeds say: means, sample deviations, paired differences and their t-intervals."""
+"""Statistics over seeds: means, sample standard deviations, paired differences and their t-intervals."""
 
 import math
 import statistics
@@ -20,7 +20,7 @@ def mean_interval(values: Sequence[float], level: float = CONFIDENCE_LEVEL) -> t
     """
     if len(values) < 2:
         return None
-    from scipy.stats import t  # half a second, and nothing but an interval needs it
+    from scipy.stats import t  # takes half a second to import, and only intervals need it
 
     quantile = float(t.ppf((1 + level) / 2, len(values) - 1))
     half = quantile * statistics.stdev(values) / math.sqrt(len(values))
@@ -53,9 +53,9 @@ def summarize_methods(
     """Every objective over its finished seeds, against the references by seed.
 
     Args:
-        cells: of the grid, in any state; not every objective needs the same seeds.
+        cells: all cells of the grid, in any state; objectives may have different seeds.
         objectives: the rows, in order.
-        references: the objectives that the others are compared with.
+        references: the objectives to compare the others with.
     """
     finished: dict[str, dict[int, Cell]] = {objective: {} for objective in objectives}
     for cell in cells:
@@ -96,6 +96,6 @@ def _mean_final(states: Sequence[FinalState]) -> dict[str, float | None]:
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    """The mean of those that are there; None if none is."""
+    """The mean of the values that are not None; None if all are."""
     found = [value for value in values if value is not None]
     return statistics.fmean(found) if found else None

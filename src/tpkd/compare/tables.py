@@ -1,4 +1,4 @@
-"""The tables of a comparison, in the paper's layout where the paper has them."""
+"""The tables of a comparison, in the paper's layout where it has the same table."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
@@ -12,9 +12,9 @@ DOMAIN_TITLES = {"vision": "CIFAR-100", "text": "CLINC150"}
 
 
 def application_table(records: ReportRecords) -> Table:
-    """The ten methods after the last epoch, and their paired differences to KD and CE.
+    """The ten methods after the last epoch, and their paired differences from KD and CE.
 
-    Paper: tab:application. Its numbers stand beside ours only where the protocol is the paper's.
+    Paper: tab:application. The paper's numbers are shown only if the protocol is the paper's.
     """
     record = records.comparison
     interval = f", with their {100 * record.confidence_level:g} % t-interval" if record.has_intervals else ""
@@ -30,7 +30,7 @@ def application_table(records: ReportRecords) -> Table:
 
 
 def ablation_table(records: ReportRecords) -> Table:
-    """What each part of TPKD contributes; the same cells as in the main table, nothing is trained twice.
+    """What each component of TPKD contributes; uses the same cells as the main table.
 
     Paper: tab:ablation.
     """
@@ -52,7 +52,7 @@ def _methods_table(
     *,
     references: tuple[str, ...] = (),
 ) -> Table:
-    """Accuracy by method; `names` says which objectives, in order, and what stands before their numbers."""
+    """Accuracy by method; `names` lists the objectives in order, with the cells before their numbers."""
     seen = {method.objective: each for method, each in _methods(records)}
     rows: tuple[Row, ...] = tuple(
         (
@@ -87,7 +87,7 @@ def seeds_table(records: ReportRecords) -> Table:
 
 
 def cost_table(records: ReportRecords) -> Table:
-    """Steps, examples and wall-clock of a run."""
+    """Steps, examples and wall-clock time of a run."""
     first: dict[str, Traced] = {}
     for cell, seen in _cells(records):
         if cell.status == "finished":
@@ -105,14 +105,14 @@ def cost_table(records: ReportRecords) -> Table:
     return Table(
         "cost",
         "What a run took: optimiser steps, examples and steps left out by mixed precision (all of the first seed), "
-        "and seconds of wall-clock in the mean over seeds, beside whatever else the machine did.",
+        "and mean wall-clock seconds over seeds, on a machine that may have done other work.",
         (*columns, Column("seconds")),
         rows,
     )
 
 
 def selection_table(records: ReportRecords) -> Table | None:
-    """How often the partition took the teacher's target, by epoch; None where no objective selects."""
+    """Share of samples that took the teacher's target, per epoch; None if no objective selects."""
     chosen: dict[str, list[Content]] = {
         f"{title(cell.objective)}, seed {cell.seed}": [rate("share") for rate in seen.selection_rates]
         for cell, seen in _cells(records)
@@ -135,13 +135,13 @@ FINAL = {
     "imitation_loss": ("teacher KL (nats)", "nats"),
     "label_loss": ("label loss (nats)", "nats"),
 }
-"""The columns about the final students: field of `FinalState` -> heading and format."""
+"""Columns of the final-student table: field of `FinalState` -> heading and format."""
 
 
 def final_table(records: ReportRecords) -> Table | None:
-    """The last students against the teacher on the test split; None without a teacher to compare with.
+    """The final students compared with the teacher on the test split; None without a teacher.
 
-    A field that came after these records has no column.
+    A field that was added after these records were written gets no column.
     """
     methods = [(method, seen) for method, seen in _methods(records) if method.final]
     shown = {name: column for name, column in FINAL.items() if any(name in method.final for method, _ in methods)}
@@ -163,7 +163,7 @@ def _cells(records: ReportRecords) -> Iterable[tuple[Cell, Traced]]:
 
 
 def _best(records: ReportRecords, objectives: Collection[str]) -> frozenset[int]:
-    """The rows with the largest mean; none where means are over different seeds, or all alike."""
+    """Rows with the largest mean; empty if means are over different seeds or all equal."""
     known = {method.objective: method for method in records.comparison.methods}
     rows = [known[name] for name in objectives if name in known]
     means = [method.mean for method in rows if method.mean is not None]
@@ -186,7 +186,7 @@ def _difference(records: ReportRecords, objective: str, reference: str) -> Conte
 
 
 def find_pair(records: ReportRecords, objective: str, reference: str) -> tuple[PairedDifference, Traced] | None:
-    """The paired difference of two objectives; None where no seed has both."""
+    """The paired difference of two objectives; None if they share no seed."""
     for method, seen in _methods(records):
         for pair, part in zip(method.versus, seen.versus, strict=True):
             if (method.objective, pair.reference) == (objective, reference):
@@ -208,13 +208,13 @@ def _paper_cell(records: ReportRecords, objective: str) -> tuple[Content, ...]:
 
 
 def _seeds(records: ReportRecords, objectives: Collection[str]) -> str:
-    """The seeds of all these rows, where they share them."""
+    """The seeds of these rows, if all rows have the same."""
     groups = _by_seeds(records, objectives)
     return "the seeds of each" if len(groups) > 1 else listed_seeds(next(iter(groups), records.comparison.seeds))
 
 
 def _by_seeds(records: ReportRecords, objectives: Collection[str]) -> dict[tuple[int, ...], list[str]]:
-    """Seeds, finished or not -> the objectives that were asked for with them; most seeds first."""
+    """Requested seeds -> the objectives they were requested for; most seeds first."""
     groups: dict[tuple[int, ...], list[str]] = {}
     for method in records.comparison.methods:
         if method.objective in objectives:
@@ -223,12 +223,12 @@ def _by_seeds(records: ReportRecords, objectives: Collection[str]) -> dict[tuple
 
 
 def listed_seeds(seeds: Sequence[int]) -> str:
-    """Seeds by their numbers."""
+    """Seeds as text, such as `seeds 42, 43`."""
     return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
 
 
 def _seed_notes(records: ReportRecords, objectives: Collection[str]) -> Iterator[str]:
-    """Which rows have which seeds, where that differs, and which seeds did not finish."""
+    """Notes on rows with different seeds and on seeds that did not finish."""
     groups = _by_seeds(records, objectives)
     if len(groups) > 1:
         yield "; ".join(f"{', '.join(titles)}: {listed_seeds(seeds)}" for seeds, titles in groups.items()) + "."

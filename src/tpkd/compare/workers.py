@@ -1,4 +1,4 @@
-"""Jobs in processes of their own: several at a time, and a process that dies costs its own job alone."""
+"""Jobs in separate processes: several at a time, and a process that dies only fails its own job."""
 
 import multiprocessing
 import os
@@ -17,18 +17,18 @@ from tpkd.errors import InputError
 from tpkd.termination import request
 
 PROGRESS_SECONDS = 0.2
-"""Between two messages about the progress of one job."""
+"""Minimum time between two progress messages of one job."""
 
 OnProgress = Callable[[int, int], None]
-"""Steps done and steps in all."""
+"""Steps done and total steps."""
 
 Work = Callable[[Any, OnProgress], None]
-"""What a process does with a job; a function of a module, because it is looked up by name there."""
+"""The function a process runs for a job; must be defined at module level, because it is pickled by name."""
 
 
 @dataclass(frozen=True)
 class JobEvent:
-    """What somebody who watches is told: a job `started`, made `progress`, `finished` or `failed`."""
+    """A progress event: a job `started`, made `progress`, `finished` or `failed`."""
 
     kind: str
     job: str
@@ -37,22 +37,22 @@ class JobEvent:
     problem: str = ""
     """One line."""
     trace: str = ""
-    """Where it failed; empty for a mistake of the user's."""
+    """The traceback; empty if the user's input was wrong."""
 
 
 def run_jobs(
     jobs: Mapping[str, Any], work: Work, *, processes: int, threads: int, on_event: Callable[[JobEvent], None]
 ) -> None:
-    """Do every job once, in order, at most `processes` at a time; a failure is an event and stops nothing.
+    """Run every job once, in order, at most `processes` at a time; a failure is an event and does not stop the others.
 
-    A process serves one job after another, so that libraries load once. When the caller is stopped its processes are
-    asked to end as by SIGTERM, and it waits until they have saved; when it is killed they end.
+    Each process runs one job after another, so libraries are loaded once. When the caller is stopped, its processes
+    are asked to end as if by SIGTERM and the caller waits until they have saved; when it is killed, they exit.
 
     Args:
-        jobs: name -> what `work` is given.
+        jobs: name -> argument for `work`.
         work: called in the process.
-        processes: how many at a time.
-        threads: threads of each process.
+        processes: maximum number of processes.
+        threads: torch threads per process.
         on_event: called in the caller's process.
     """
     waiting = list(jobs)
@@ -71,16 +71,16 @@ def run_jobs(
                 if not worker.hear(on_event):
                     workers.remove(worker)
     finally:
-        # Not by a signal: where the whole process group was given one, a second would end them before they have saved.
+        # Not with a signal: if the whole process group already received one, a second would kill them before they save.
         for worker in workers:
             worker.stopping.set()
         for worker in workers:
             worker.process.join()
-            worker.connection.close()  # now, because what they say until then must have somewhere to go
+            worker.connection.close()  # only now, because they may still send messages until they end
 
 
 class _Worker:
-    """A process and the caller's end of the line to it."""
+    """A process and the caller's end of the connection to it."""
 
     def __init__(self, work: Work, threads: int) -> None:
         # Spawned: a forked copy of a process with threads, or with a device, may hang.
@@ -96,11 +96,11 @@ class _Worker:
     def give(self, job: str, jobs: Mapping[str, Any], on_event: Callable[[JobEvent], None]) -> None:
         self.job = job
         on_event(JobEvent("started", job))
-        with suppress(OSError):  # it may be dead already, and `hear` says so
+        with suppress(OSError):  # it may already be dead, which `hear` reports
             self.connection.send((job, jobs[job]))
 
     def hear(self, on_event: Callable[[JobEvent], None]) -> bool:
-        """Pass on a message; False if the process has died, which fails its job."""
+        """Forward a message; False if the process died, which fails its job."""
         assert self.job is not None
         try:
             event = self.connection.recv()
@@ -119,7 +119,7 @@ class _Worker:
 def _serve(connection: Connection, stopping: Event, work: Work, threads: int) -> None:
     import torch
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the caller's, who ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # interrupts are handled by the caller, which ends this process
     threading.Thread(target=_die_with_parent, daemon=True).start()
     threading.Thread(target=_stop_when_asked, args=(stopping,), daemon=True).start()
     torch.set_num_threads(threads)

@@ -1,1 +1,1 @@
-"""How often a teacher is right, and what that says."""
+"""How often a teacher is right, and what follows from it."""

@@ -1,4 +1,4 @@
-"""Whether a teacher knows anything of its labels: counted before compute is spent on what it says."""
+"""Checks that a teacher is better than chance, before compute is spent on its outputs."""
 
 import math
 
@@ -8,11 +8,11 @@ from torch import Tensor
 from tpkd.competence.record import Competence
 
 LEVEL = 0.01
-"""How often, at most, a teacher that guesses passes as one that knows something."""
+"""Maximum probability that a guessing teacher passes as competent."""
 
 
 def near_chance(correct: int, examples: int, chance: float, *, level: float = LEVEL) -> bool:
-    """Whether so many right answers may be luck.
+    """Whether this many correct answers could be luck.
 
     Guessing is right with probability c on each of n examples, independently. The number of right answers is then
     binomial, and for k > n c the probability of k or more is at most pmf(k) / (1 - (n - k) c / ((k + 1) (1 - c))): each
@@ -43,7 +43,7 @@ def near_chance(correct: int, examples: int, chance: float, *, level: float = LE
 
 
 class AnswerCounts:
-    """Right and equal answers while blocks of examples stream by.
+    """Counts of correct and matching answers over a stream of blocks.
 
     Example:
         >>> counts = AnswerCounts(3)
@@ -53,12 +53,12 @@ class AnswerCounts:
     """
 
     def __init__(self, num_classes: int) -> None:
-        """Nothing counted yet."""
+        """Start with empty counts."""
         self._labels = torch.zeros(num_classes, dtype=torch.long)
         self._teacher, self._student, self._equal, self._compared = 0, 0, 0, 0
 
     def add(self, teacher_logits: Tensor, labels: Tensor, student_logits: Tensor | None = None) -> None:
-        """Count a block; with a student in every block or in none."""
+        """Count a block; pass student logits for every block or for none."""
         self._labels += torch.bincount(labels, minlength=len(self._labels))
         teacher = teacher_logits.argmax(-1)
         self._teacher += int((teacher == labels).sum())
@@ -69,7 +69,7 @@ class AnswerCounts:
             self._compared += len(labels)
 
     def finish(self) -> Competence:
-        """What was counted, as shares of the examples."""
+        """The counts as shares of the examples."""
         examples = int(self._labels.sum())
         chance = int(self._labels.max()) / examples
         return Competence(

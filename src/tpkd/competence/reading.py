@@ -1,15 +1,15 @@
-"""What a teacher's accuracy means, in plain words, before anything else is said about it."""
+"""A teacher's accuracy in plain words, reported before anything else."""
 
 from tpkd.competence.record import Competence
 from tpkd.report.numbers import count, share
 
 
 def competence_sentences(found: Competence, examples: str = "examples") -> list[str]:
-    """How often the teacher is right, and what is wrong with that, if anything.
+    """The teacher's accuracy, and a warning if there is reason for one.
 
     Args:
-        found: what was counted.
-        examples: what the examples are called, such as "test samples".
+        found: the counts.
+        examples: the word for the examples, such as "test samples".
 
     Example:
         >>> competence_sentences(Competence(200, 0.1, 0.9, False, False, None, None), "test samples")

@@ -1,15 +1,15 @@
-"""How often a teacher is right, beside guessing and beside its student."""
+"""A teacher's accuracy compared with guessing and with its student."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Competence:
-    """Shares of some examples: where the largest logit is the label's, and where both networks' largest is the same."""
+    """Accuracies and agreement as shares of the examples."""
 
     examples: int
     chance: float
-    """The share of the most frequent label: what always answering it gives."""
+    """Share of the most frequent label: the accuracy of always predicting it."""
     teacher_accuracy: float
     near_chance: bool
     """Whether the teacher's accuracy cannot be told from that share, by the rule of `tpkd.competence.counts`."""

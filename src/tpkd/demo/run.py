@@ -1,4 +1,4 @@
-"""The whole paper on scikit-learn's digits: teacher, cache, grid, studies, diagnosis, figures and report."""
+"""All experiments on scikit-learn's digits: teacher, cache, grid, studies, diagnosis, figures and report."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -28,17 +28,17 @@ from tpkd.training.loop import train
 
 CONFIGS = Path(__file__).parent / "configs"
 DIAGNOSED = ("ce", "kd", "tpkd")
-"""The students of the diagnosis page, in its order."""
+"""Students on the diagnosis page, in order."""
 
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demo leaves behind."""
+    """Results of the demo."""
 
     teacher: RunResult
     comparison: ComparisonRecord
     violations: int
-    """Cases in which a study saw something that the theory excludes."""
+    """Number of cases in which a study violated a theorem."""
     failed_studies: dict[str, str]
     report: Path
     diagnosis: Path | None
@@ -53,18 +53,18 @@ def run_demo(
     teacher_overrides: Sequence[Override] = (),
     overrides: Sequence[Override] = (),
 ) -> DemoResult:
-    """Do everything that is not done yet, and write the report.
+    """Run everything that is not done yet, and write the report.
 
     Args:
-        directory: new, or one that an earlier demo made; then only what is missing is done.
-        processes: runs at a time, with one thread each.
-        watcher: told about progress.
-        seeds: of the grid.
+        directory: new, or from an earlier demo; then only missing parts are run.
+        processes: number of parallel runs, with one thread each.
+        watcher: progress callbacks.
+        seeds: seeds of the grid.
         teacher_overrides: for the teacher's run.
         overrides: for the grid, as `load_config` takes them.
 
     Raises:
-        InputError: the directory holds something else or cannot be written.
+        InputError: the directory contains other files or cannot be written.
     """
     watcher, directory = watcher or Watcher(), _one_spelling(directory)
     _check_directory(directory)
@@ -90,7 +90,7 @@ def run_demo(
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """One thread for torch, for a while: networks as small as these lose more than they win with several."""
+    """Temporarily use one torch thread: networks this small are slower with more."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -100,13 +100,13 @@ def _one_thread() -> Iterator[None]:
 
 
 def _one_spelling(directory: Path) -> Path:
-    """The same path however it was given, because runs are tied to the paths in their configurations."""
+    """Normalize the path, because runs are bound to the paths in their configurations."""
     whole, here = directory.resolve(), Path.cwd()
     return whole.relative_to(here) if whole.is_relative_to(here) else whole
 
 
 def _check_directory(directory: Path) -> None:
-    if DATA_PLACEHOLDER in str(directory):  # in the paths of weights and caches it would be filled in
+    if DATA_PLACEHOLDER in str(directory):  # it would be substituted in the paths of weights and caches
         raise InputError(f"{directory}: expected a directory without {DATA_PLACEHOLDER} in its name")
     if not directory.exists():
         return
@@ -125,12 +125,12 @@ def _train_teacher(directory: Path, overrides: Sequence[Override], watcher: Watc
 
 
 def _studied(grid: Grid) -> RunConfig:
-    """The run whose snapshots are studied: CE with the first seed."""
+    """The run whose snapshots are studied: CE, first seed."""
     return next(cell.config for cell in grid.cells if cell.objective == "ce")
 
 
 def _study(config: RunConfig, processes: int, watcher: Watcher) -> dict[str, str]:
-    """Do the studies that have no record yet; returns why some failed."""
+    """Run the studies that have no record yet; returns the reason for each failure."""
     failed: dict[str, str] = {}
 
     def note(event: JobEvent) -> None:
@@ -145,13 +145,13 @@ def _study(config: RunConfig, processes: int, watcher: Watcher) -> dict[str, str
 
 
 def study_job(job: tuple[str, RunConfig], on_progress: OnProgress) -> None:
-    """One study in a process of its own."""
+    """Run one study in its own process."""
     name, config = job
     run_study(name, config, on_progress=on_progress)
 
 
 def _diagnose(directory: Path, record: ComparisonRecord) -> Path | None:
-    """The page about the first seed's students; None where a run of them is missing."""
+    """Write the diagnosis page of the first seed's students; None if one of the runs is missing."""
     seed = record.seeds[0]
     students = [directory / STUDENTS_NAME / f"{objective}-{seed}.npy" for objective in DIAGNOSED]
     if not all(path.exists() for path in students):
@@ -165,6 +165,6 @@ def _diagnose(directory: Path, record: ComparisonRecord) -> Path | None:
 
 
 def _seen_from_here(record: DiagnosisRecord) -> DiagnosisRecord:
-    """Files as seen from the demo's directory, so that a demo elsewhere writes the same page."""
+    """Paths relative to the demo directory, so that a demo elsewhere writes the same page."""
     students = tuple(replace(student, file=f"{STUDENTS_NAME}/{Path(student.file).name}") for student in record.students)
     return replace(record, teacher=TEACHER_NAME, labels=LABELS_NAME, students=students)

@@ -1,4 +1,4 @@
-"""Small charts as inline SVG: drawn by matplotlib, named and described for readers who do not see them."""
+"""Small charts as inline SVG: drawn by matplotlib, with a title and a description for screen readers."""
 
 import io
 import re
@@ -10,11 +10,11 @@ from typing import Any
 BLUE, RUST, GREY, INK, PALE = "#1d4e89", "#b8480f", "#8a8f98", "#20242b", "#c9d6e6"
 SERIES = ((BLUE, "o", "-"), (RUST, "s", "--"))
 EMPHASIS = {"tpkd": (BLUE, "-"), "kd": (RUST, "--"), "ce": (INK, ":")}
-"""The objectives that a reader looks for first; all others are grey."""
+"""The main objectives, in colour; all others are grey."""
 
 STYLE: Any = {
     "svg.fonttype": "none",
-    "text.parse_math": False,  # names of files and classes are not formulas
+    "text.parse_math": False,  # file and class names are not formulas
     "font.family": "sans-serif",
     "font.size": 10,
     "axes.spines.top": False,
@@ -40,7 +40,7 @@ class Chart:
     name: str
     title: str
     description: str
-    """What the figure shows, for those who do not see it."""
+    """Text description for screen readers."""
     svg: str
 
 
@@ -49,7 +49,7 @@ def draw(
 ) -> Chart:
     """A chart from a function that paints on matplotlib axes.
 
-    The drawing is the same for the same data, its ids start with `name` and its text is text.
+    Deterministic: the same data give the same SVG. Ids start with `name`, and text stays text.
     """
     import matplotlib
     from matplotlib.figure import Figure
@@ -66,7 +66,7 @@ def draw(
 
 
 def inline_drawing(drawing: str, name: str, title: str, description: str) -> str:
-    """The bare element: sized by the page, its ids unique there, with a title and a description."""
+    """The bare SVG element: sized by the page, with unique ids, a title and a description."""
     svg = drawing[drawing.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
@@ -78,7 +78,7 @@ def inline_drawing(drawing: str, name: str, title: str, description: str) -> str
 
 
 def bars_between(axes: Any, edges: Sequence[str], series: Mapping[str, Sequence[float]]) -> None:
-    """One bar a series in each bin; the edges of the bins are the ticks."""
+    """One bar per series in each bin; ticks are at the bin edges."""
     width = 0.86 / len(series)
     for number, ((color, _, _), (label, heights)) in enumerate(zip(SERIES, series.items(), strict=False)):
         left = [index + 0.07 + number * width for index in range(len(heights))]
@@ -89,14 +89,14 @@ def bars_between(axes: Any, edges: Sequence[str], series: Mapping[str, Sequence[
 
 
 def percent_axis(axes: Any, top: float | None = None) -> None:
-    """Shares on the vertical axis, from zero."""
+    """Format the vertical axis as percentages, starting at zero."""
     axes.set_ylim(0, top)
-    # As many digits as a tick has: with a fixed number of decimals 2.5 would be written as 2.
+    # As many digits as a tick needs: with zero decimals, 2.5 would be shown as 2.
     axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.6g} %")
 
 
 def trend_lines(axes: Any, names: Sequence[str], series: Mapping[str, Sequence[float | None]]) -> None:
-    """One line a series over the students, in their order; a student without a value leaves a gap."""
+    """One line per series over the students, in order; a missing value leaves a gap."""
     positions = range(1, len(names) + 1)
     for (color, marker, line), (label, values) in zip(SERIES, series.items(), strict=False):
         heights = [float("nan") if value is None else value for value in values]

@@ -1,4 +1,4 @@
-"""What the pages share: templates that escape everything, and numbers that carry their source."""
+"""Shared by all pages: templates with autoescaping, and the markup of table cells."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def page_template(name: str) -> "Template":
-    """A template of this package. Needs the extra `report`."""
+    """Load a template of this package. Needs the extra `report`."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -24,14 +24,14 @@ def page_template(name: str) -> "Template":
 
 
 def content_markup(content: Content) -> "Markup":
-    """A cell of a table: text is escaped, numbers are elements."""
+    """The HTML of a table cell: text is escaped, numbers become elements."""
     from markupsafe import Markup
 
     return Markup("").join(parts(content))
 
 
 def sort_key(content: Content) -> str | None:
-    """What a cell of several pieces is sorted by: its first number; None where its own text does."""
+    """Sort key of a cell with several parts: its first number; None if its text is enough."""
     numbers = [part for part in parts(content) if isinstance(part, Number)]
     if len(parts(content)) == 1 or not numbers:
         return None

@@ -1,4 +1,4 @@
-"""How numbers are written for people: the same on the terminal, in a sentence and on a page."""
+"""Number formats, shared by the terminal, sentences and pages."""
 
 from collections.abc import Callable
 
@@ -20,7 +20,7 @@ def nats(value: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """A share as percent.
+    """A share in percent.
 
     Example:
         >>> share(0.589), share(0.99996), share(0.0), share(None)
@@ -50,7 +50,7 @@ def probability(value: float | None) -> str:
 
 
 def count(value: int | None) -> str:
-    """A number of things, in groups of three digits.
+    """A count, with thousands separators.
 
     Example:
         >>> count(16000)
@@ -60,7 +60,7 @@ def count(value: int | None) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """A number of things with their noun.
+    """A count with its noun in singular or plural.
 
     Example:
         >>> plural(1, "seed"), plural(3, "seed")
@@ -70,7 +70,7 @@ def plural(number: int, noun: str) -> str:
 
 
 def percent(value: float | None) -> str:
-    """An accuracy in percent as the paper writes it, to the hundredth, without the sign.
+    """An accuracy in percent with two decimals, without the percent sign.
 
     Example:
         >>> percent(0.87374), percent(None)
@@ -93,7 +93,7 @@ def points(value: float | None) -> str:
 
 
 def milli(value: float | None) -> str:
-    """A small number in thousandths, as the paper's mechanism tables.
+    """A small number in thousandths, as in the paper's mechanism tables.
 
     Example:
         >>> milli(0.0011953), milli(-0.001359)
@@ -113,7 +113,7 @@ def decimal(value: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """A wall-clock time.
+    """A wall-clock time in seconds.
 
     Example:
         >>> seconds(7.31), seconds(4000)

@@ -1,4 +1,4 @@
-"""A table as data, written as Markdown, CSV or LaTeX; the page writes it as HTML."""
+"""Tables as data, with writers for Markdown, CSV and LaTeX; pages render them as HTML."""
 
 import csv
 import io
@@ -11,18 +11,18 @@ from tpkd.report.numbers import FORMATS
 
 @dataclass(frozen=True)
 class Number:
-    """A value of a record: where it stands there, and how it is written."""
+    """A value of a record: its path there and its format."""
 
     path: str
     kind: str
     value: Any
 
     def __str__(self) -> str:
-        """As people read it."""
+        """The formatted value."""
         return FORMATS[self.kind](self.value)
 
     def __html__(self) -> str:
-        """On a page: an element with the path and the unrounded value. Templates and markupsafe call this."""
+        """An HTML element with the path and the unrounded value; called by templates and markupsafe."""
         from markupsafe import Markup
 
         exact = "" if self.value is None else repr(self.value)
@@ -30,14 +30,14 @@ class Number:
 
 
 Content = str | Number | tuple[str | Number, ...]
-"""What stands in a cell."""
+"""The content of a table cell."""
 
 Row = tuple[Content, ...]
 
 
 @dataclass(frozen=True)
 class Column:
-    """A heading; text is set to the left, numbers to the right."""
+    """A heading; text is left-aligned, numbers are right-aligned."""
 
     title: str
     text: bool = False
@@ -45,22 +45,22 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of contents under headings; the first content of a row names it."""
+    """Rows of cells under headings; the first cell of a row names it."""
 
     name: str
-    """Of its files."""
+    """Base name of its files."""
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
     emphasis: frozenset[int] = frozenset()
-    """Rows to be set in bold."""
+    """Indices of rows in bold."""
 
 
 class Traced:
-    """A record, or a part of one, that knows where it is kept, so that a number shown can say where it comes from.
+    """A record, or part of one, that knows its path, so that every number shown can name its source.
 
-    Fields, positions and keys lead to further parts; calling a part makes it a `Number` of a format.
+    Attributes, indices and keys lead to further parts; calling a part with a format returns a `Number`.
 
     Example:
         >>> from types import SimpleNamespace
@@ -71,7 +71,7 @@ class Traced:
     """
 
     def __init__(self, value: Any, path: str = "") -> None:
-        """A record under a name; without one, paths start at its fields."""
+        """Trace a record under a name; without a name, paths start at its fields."""
         self._value, self._path = value, path
 
     def __getattr__(self, name: str) -> "Traced":
@@ -79,7 +79,7 @@ class Traced:
         return self._part(getattr(self._value, name), name)
 
     def __getitem__(self, key: int | str) -> "Traced":
-        """An item of a tuple, or of a dict."""
+        """An item of a tuple or dict."""
         return self._part(self._value[key], key)
 
     def __iter__(self) -> Iterator["Traced"]:
@@ -87,7 +87,7 @@ class Traced:
         return (self[index] for index in range(len(self._value)))
 
     def __call__(self, kind: str) -> Number:
-        """The number that is kept here."""
+        """The number at this path."""
         return Number(self._path, kind, self._value)
 
     def _part(self, value: Any, key: int | str) -> "Traced":
@@ -95,7 +95,7 @@ class Traced:
 
 
 def parts(content: Content) -> tuple[str | Number, ...]:
-    """The pieces of a cell."""
+    """The parts of a cell."""
     return content if isinstance(content, tuple) else (content,)
 
 
@@ -132,7 +132,7 @@ def _pipes(cells: Sequence[str]) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """Comma-separated values as the page shows them, with one line of headings."""
+    """CSV with a header line; values are formatted as on the page."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(column.title for column in table.columns)
@@ -188,7 +188,7 @@ _LATEX = {
 
 
 def latex_text(plain: str) -> str:
-    """Text in which LaTeX sees nothing to run.
+    """Text with every character that is special in LaTeX escaped.
 
     Example:
         >>> latex_text("50 % ± 1_000")
