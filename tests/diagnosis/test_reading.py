@@ -33,9 +33,7 @@ def test_the_papers_table_in_words(student):
     )
     first, second = read_student(paper)[:2]
     assert first.startswith("Full imitation is blocked on 58.9 % of your examples (n = 9,424 of 16,000)")
-    assert second.startswith(
-        "1.803 nats of conditional knowledge are left there on average; exact transfer would cost"
-    )
+    assert second.startswith("1.803 nats of conditional knowledge are left there on average; exact transfer would cost")
     assert "7.569 nats of log-odds" in second
 
 
