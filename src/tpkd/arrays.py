@@ -38,7 +38,7 @@ class ArrayFile:
     def blocks(self, rows: int) -> Iterator[Tensor]:
         """The rows in order, at most `rows` at a time, in the dtype of the file.
 
-        Blocks are copied out of plain reads or short-lived maps: a standing map of a large file would count as memory.
+        Blocks are copied out of plain reads or short-lived maps: a permanent map of a large file would count as memory.
         """
         if rows < 1:
             raise ValueError(f"rows: expected at least 1, got {rows}")
@@ -242,7 +242,7 @@ def _open_safetensors(path: Path, key: str) -> ArrayFile:
 
     def read(rows: int) -> Iterator[Tensor]:
         for start in range(0, shape[0], rows):
-            # Opened anew for every block, because pages of a map stay resident as long as the map stands.
+            # Reopened for every block, because the pages of a map stay resident while it is open.
             with open_safetensors(path) as archive:
                 block = archive.get_slice(name)[start : start + rows].clone()
             yield block

@@ -27,7 +27,7 @@ def _printable(text: str) -> str:
 
 
 def shortened(text: str, length: int = 200) -> str:
-    """The start of a text that may have no end.
+    """A text cut to a maximum length.
 
     Example:
         >>> shortened("abcdef", 4)

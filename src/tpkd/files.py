@@ -1,7 +1,7 @@
 """Files in and out: bounded reads of regular files, results published by rename, hashes.
 
-Whatever the outside hands in is opened by `open_regular`: a regular file, reached through links or not. A FIFO would
-block the program and a device would never end.
+Every file from outside is opened by `open_regular`, which accepts regular files only, through links or not. A FIFO
+would block the program and a device would never end.
 """
 
 import errno
@@ -21,7 +21,7 @@ from typing import IO, Any, TypeVar
 from tpkd.errors import InputError, reason, shortened
 
 MAX_TEXT_BYTES = 64 << 20
-"""What a config, a record or a list of names may have; whoever needs more says so."""
+"""What a config, a record or a list of names may have; callers that need more pass a limit."""
 MAX_SAFETENSORS_HEADER_BYTES = 16 << 20
 """Room for some hundred thousand tensors."""
 MAX_LINE_LENGTH = 16 << 20
@@ -35,7 +35,7 @@ _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 def check_path(text: str) -> str:
     """The text of a path, refused where no disk of this machine can have it.
 
-    Read as a path, `s3://bucket/x` would be a local folder named `s3:`, and results would go there in silence.
+    Read as a path, `s3://bucket/x` would be a local folder named `s3:`, and results would silently go there.
 
     Raises:
         InputError: a URL, nothing at all, a NUL, or something that is not text.

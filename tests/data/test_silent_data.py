@@ -191,7 +191,7 @@ def test_train_and_test_folders_of_different_classes_are_named(tmp_path, train, 
 def test_an_empty_test_folder_says_that_a_class_has_no_test_image(tmp_path):
     for name in ("train/a/1.png", "train/b/1.png", "test/a/1.png"):
         image(tmp_path / name)
-    with pytest.raises(InputError, match="an empty folder says that there is none"):
+    with pytest.raises(InputError, match="add an empty folder for a class without test images"):
         load_dataset(f"folder:{tmp_path}", "test")
     (tmp_path / "test" / "b").mkdir()
     assert load_dataset(f"folder:{tmp_path}", "test").class_names == ("a", "b")

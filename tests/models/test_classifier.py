@@ -107,7 +107,7 @@ def test_inputs_of_the_wrong_kind_are_refused_by_name():
         build("bert")(inputs_for("mlp"))
     with pytest.raises(ValueError, match="inputs: expected input_ids and attention_mask, got input_ids"):
         build("bert")({"input_ids": torch.ones(1, 3, dtype=torch.int64)})
-    with pytest.raises(ValueError, match="inputs: expected 12 numbers an example, got 13"):
+    with pytest.raises(ValueError, match="inputs: expected 12 numbers per example, got 13"):
         build("mlp")(torch.zeros(2, 13))
     with pytest.raises(ValueError, match="inputs: expected at most 32 tokens, got 33"):
         build("bert")({name: torch.ones(1, 33, dtype=torch.int64) for name in ("input_ids", "attention_mask")})

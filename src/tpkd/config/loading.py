@@ -63,8 +63,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 Override: TypeAlias = str | tuple[str, Any]
-"""`key=value` as someone typed it, its value YAML; or a dotted key and a value that the program knows. Such a value is
-never written down to be parsed: a path may hold anything that YAML gives a meaning."""
+"""`key=value` as typed, with a YAML value; or a dotted key and a Python value, which is used as it is: a path may
+contain characters that mean something in YAML."""
 
 
 def load_config(path: str | Path, overrides: Sequence[Override] = (), *, methods: bool = True) -> RunConfig:
@@ -250,7 +250,7 @@ def config_yaml(config: RunConfig) -> str:
 
 
 def expand_data(text: str) -> str:
-    """Fill in `$TPKD_DATA`, where it stands.
+    """Expand `$TPKD_DATA` in a path.
 
     Example:
         >>> expand_data("runs/teacher/student.safetensors")

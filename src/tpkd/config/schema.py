@@ -27,11 +27,11 @@ class DataConfig(Section):
     """Which samples."""
 
     name: Source
-    """`digits`, `clinc150`, `cifar100`, `folder:PATH`, `jsonl:PATH` or `csv:PATH`."""
+    """A name such as `digits`, `clinc150` or `cifar100`, or a kind and its path such as `folder:PATH` or `csv:PATH`."""
     root: LocalPath | None = None
-    """The folder that holds published data sets; left out, what the variable TPKD_DATA names."""
+    """The folder with published data sets; default: the environment variable TPKD_DATA."""
     allow_singletons: bool = False
-    """Accept a label of a table that occurs once where others occur often; it looks like a stray comma."""
+    """Accept a label that occurs once in a table where others occur often; otherwise it is refused as a likely typo."""
 
 
 class ViewsConfig(Section):
@@ -93,7 +93,7 @@ class TeacherConfig(Section):
     views: ViewsConfig | None = None
     """Where the teacher needs another size or normalisation than the student; same number of views, seed, pad, flip."""
     class_names: LocalPath | None = None
-    """A file with the teacher's classes, one a line, where they are not those of the data."""
+    """A file with the teacher's classes, one per line, if they differ from those of the data."""
     rename: dict[str, str] = Field({})
     """Teacher class -> class of the data, for those that are called differently."""
     cache: LocalPath | None = None
@@ -172,23 +172,23 @@ class CheckpointConfig(Section):
 
 
 class EvaluationConfig(Section):
-    """The test split, after the last epoch; there is no choice of a best one."""
+    """The test split, evaluated after the last epoch; the best epoch is never selected."""
 
     batch_size: Count = 256
     every: CountOrZero = 0
-    """Epochs between further evaluations, for a curve; 0: none. The result is the last epoch's in any case."""
+    """Epochs between additional evaluations, for a curve; 0: none. The result is always that of the last epoch."""
     limit: Count | None = None
-    """At most so many test samples, for a quick try."""
+    """Maximum number of test samples, for a quick try."""
 
 
 class RunConfig(Section):
     """One training run."""
 
     output: Output
-    """The run directory; `{objective}` and `{seed}` stand for their values, `{{` and `}}` for braces."""
+    """The run directory; `{objective}` and `{seed}` are replaced by their values, `{{` and `}}` by braces."""
     data: DataConfig
     limit: Count | None = None
-    """At most so many training samples, for a quick try."""
+    """Maximum number of training samples, for a quick try."""
     views: ViewsConfig = ViewsConfig()
     text: TextConfig = TextConfig()
     student: StudentConfig
@@ -202,9 +202,9 @@ class RunConfig(Section):
     epochs: Count
     """The run ends after epochs x samples, in batches that cross from one epoch into the next."""
     batch_size: Count = 64
-    """Samples a step, over all micro-batches and processes."""
+    """Samples per optimiser step, over all micro-batches and processes."""
     micro_batch_size: Count | None = None
-    """Samples a forward in each process; left out, its whole share."""
+    """Samples per forward pass, per process; default: the whole share of the process."""
     precision: Literal["fp32", "fp16", "bf16"] = "fp32"
     """`fp16` and `bf16` are automatic mixed precision, the first with a scaler of the loss."""
     tf32: bool = False
@@ -216,16 +216,16 @@ class RunConfig(Section):
     snapshots: Epochs = ()
     """Epochs after which the student is kept."""
     snapshot_seeds: tuple[Seed, ...] = ()
-    """Seeds whose runs keep snapshots; left out, all. A grid needs only those that a study looks at."""
+    """Seeds whose runs keep snapshots; default: all. A grid needs only those that a study uses."""
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoints: CheckpointConfig = CheckpointConfig()
     log_every: Count = 10
     monitor_every: CountOrZero = 50
-    """Steps between looks at how far the teacher is blocked on the batch; 0: never."""
+    """Steps between measurements of how much of the teacher is blocked on the batch; 0: never."""
     tensorboard: bool = True
     study: StudyConfig = StudyConfig()
     methods: dict[str, PlainData] = Field({})
-    """Overrides (dotted key -> value) that hold only for one objective, by its name."""
+    """Overrides (dotted key -> value) for one objective, by its name."""
 
     @model_validator(mode="before")
     @classmethod

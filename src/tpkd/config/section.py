@@ -16,11 +16,11 @@ class Section(BaseModel):
 
 
 DATA_PLACEHOLDER = "$TPKD_DATA"
-"""Stands in a path for the folder that the variable of that name gives: the only one that is ever filled in."""
+"""Replaced in paths by the environment variable of that name; no other variable is ever expanded."""
 _NAME_KINDS = ("builtin", "timm")
 
 SEEDS = 2**32
-"""As many seeds as NumPy's generator knows: the fewest of all that a run seeds."""
+"""The number of seeds NumPy's generator accepts, the smallest range of all generators that a run seeds."""
 
 
 def _check_seed(seed: int) -> int:
@@ -33,11 +33,11 @@ _SEED_SCHEMA = {"type": "integer", "minimum": 0, "maximum": SEEDS - 1}
 Seed = Annotated[int, AfterValidator(_check_seed), WithJsonSchema(_SEED_SCHEMA)]
 
 LARGEST_COUNT = 10**9
-"""Of anything that is counted: epochs x samples then stays within 64 bits."""
+"""Upper limit of every count, so that epochs x samples stays within 64 bits."""
 SMALLEST, LARGEST = 1e-30, 1e18
-"""Sizes of numbers that enter float32: products of two do not overflow there."""
+"""Range of float settings: the product of two stays finite in float32."""
 MAX_DEPTH = 32
-"""Lists in lists in sections: nobody means more."""
+"""Nested lists and sections; deeper nesting is a mistake."""
 
 Count = Annotated[int, Field(gt=0, le=LARGEST_COUNT)]
 CountOrZero = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
@@ -54,7 +54,7 @@ def _check_epochs(epochs: tuple[int, ...]) -> tuple[int, ...]:
 
 
 Epochs = Annotated[tuple[Count, ...], AfterValidator(_check_epochs)]
-"""After each of which something is kept or looked at."""
+"""Distinct epochs after which something is saved or measured."""
 
 
 def _check_float(value: float) -> float:
@@ -72,7 +72,7 @@ LocalPath = Annotated[str, AfterValidator(check_path)]
 
 def _check_output(output: str) -> str:
     if DATA_PLACEHOLDER in output:
-        raise ValueError(f"expected a path without {DATA_PLACEHOLDER}, which stands for data and weights alone")
+        raise ValueError(f"expected a path without {DATA_PLACEHOLDER}, which is for data and weights only")
     return check_path(output)
 
 

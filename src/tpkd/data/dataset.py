@@ -1,4 +1,4 @@
-"""Labelled samples with stable ids: what every data set becomes, whatever it was published as."""
+"""Labelled samples with stable ids: the common form of every data set."""
 
 import hashlib
 from collections.abc import Sequence
@@ -18,23 +18,23 @@ RawInputs: TypeAlias = np.ndarray | list[np.ndarray] | list[str]
 """Raw inputs of some samples: an array, or a list where images differ in size or inputs are texts."""
 
 IMAGE_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-"""What Pillow may decode, whatever a file is called: for some of its other formats it starts other programs."""
+"""Formats Pillow may decode, whatever the suffix: for some other formats it runs external programs."""
 
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Images on disk, decoded when they are asked for."""
+    """Images on disk, decoded on access."""
 
     root: Path
     paths: tuple[str, ...]
     """Relative to the root, with forward slashes."""
 
     def __len__(self) -> int:
-        """How many images."""
+        """The number of images."""
         return len(self.paths)
 
     def decode(self, position: int) -> np.ndarray:
-        """One image as uint8 (H, W, 3); a file that is no image is refused by its name."""
+        """One image as uint8 (H, W, 3); a file that is not an image is refused by name."""
         with extra("train"):
             from PIL import Image
         path = self.root / self.paths[position]
@@ -49,7 +49,7 @@ class ImageFiles:
                 return np.asarray(image.convert("RGB"))
         except InputError:
             raise
-        except Exception as error:  # there is hardly an error that Pillow's readers do not raise for damaged files
+        except Exception as error:  # Pillow's decoders raise almost any exception on damaged files
             raise InputError(f"{path}: expected an image, found none that can be decoded: {reason(error)}") from error
 
 
@@ -79,7 +79,7 @@ class Dataset:
     class_names: tuple[str, ...] = field(repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse what does not fit together, before anything is trained on it."""
+        """Refuse inconsistent inputs, labels, ids and class names before training starts."""
         rows = len(self.inputs)
         if rows == 0 or len(self.labels) != rows or len(self.ids) != rows:
             raise InputError(
@@ -104,12 +104,12 @@ class Dataset:
             raise InputError(f"{self.name} ({self.split}): sample id {values[counts.argmax()]} occurs more than once")
 
     def __len__(self) -> int:
-        """How many samples."""
+        """The number of samples."""
         return len(self.labels)
 
     @property
     def num_classes(self) -> int:
-        """How many classes."""
+        """The number of classes."""
         return len(self.class_names)
 
     def take(self, positions: Sequence[int] | NDArray[np.int64]) -> RawInputs:

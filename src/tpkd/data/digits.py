@@ -1,4 +1,4 @@
-"""scikit-learn's handwritten digits: embedded, so that everything can be tried without a download."""
+"""scikit-learn's handwritten digits: embedded, so everything can be tried without a download."""
 
 import numpy as np
 

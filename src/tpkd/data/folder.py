@@ -13,13 +13,13 @@ from tpkd.files import reading
 
 IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 OTHER_IMAGE_SUFFIXES = (".avif", ".eps", ".heic", ".heif", ".jfif", ".jp2", ".psd", ".svg", ".tga")
-"""Images that we do not decode: named, because a sample that is left out in silence is a wrong data set."""
+"""Image formats we do not decode: refused by name, because silently skipping samples changes the data set."""
 MADE_BY_SYSTEMS = ("__MACOSX", "__pycache__", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found")
 """Folders that operating systems and archivers leave behind; hidden ones begin with a dot."""
 
 
 def load_folder(split: str, root: Path) -> Dataset:
-    """Images under `root/train/CLASS/` and `root/test/CLASS/`, decoded when they are asked for.
+    """Images under `root/train/CLASS/` and `root/test/CLASS/`, decoded on access.
 
     Classes are the folders of the training part that hold images, in the order of numbers where all names are numbers,
     else in alphabetical order. Hidden folders and files, those that systems leave behind, and empty folders do not
@@ -105,5 +105,5 @@ def _check_test_classes(root: Path, class_names: tuple[str, ...], images: dict[s
         raise InputError(
             f"{root / 'test'}: expected the classes of {root / 'train'}, "
             f"found no folder {some(list(map(repr, missing)), 1)}; "
-            "where a class has no test images, an empty folder says that there is none"
+            "add an empty folder for a class without test images"
         )

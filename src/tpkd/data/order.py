@@ -1,4 +1,4 @@
-"""Which sample comes when, and in which view: pure functions of seeds and counters, so a run resumes without replay."""
+"""Sample order and view choice as pure functions of seeds and counters, so a run resumes without replay."""
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -60,7 +60,7 @@ class SampleOrder:
 
     The global cursor g counts samples from the start of the run. It lies in epoch g // length + 1, and the permutation
     of an epoch sorts the positions by the hash of (seed, epoch, position). A batch may cross the end of an epoch, as
-    the 1,125 text iterations of the paper do; whoever resumes asks for the next cursor and replays nothing.
+    the 1,125 text iterations of the paper do; a resumed run continues at its cursor and replays nothing.
 
     Example:
         >>> order = SampleOrder(seed=42, length=5)

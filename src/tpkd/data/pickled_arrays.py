@@ -1,9 +1,9 @@
 """A reader for pickles that hold plain arrays and nothing else: CIFAR is published in that format.
 
-Unpickling runs whatever the file names. This reader is the standard library's machine, in Python, with its dangerous
-parts replaced: a name in the file stands for itself and is never imported, only the four names with which Python and
-NumPy write bytes and arrays can be called, nothing gets attributes, and opcodes that plain arrays do not need are
-refused. The machine in C would take 32 GB for a memo index of 2^31.
+Unpickling runs whatever the file names. This reader is the standard library's pure-Python unpickler with its
+dangerous parts replaced: names in the file are never imported, only the names with which Python and NumPy write bytes
+and arrays can be called, no attribute is ever set, and opcodes that plain arrays do not need are refused. The C
+implementation would allocate 32 GB for a memo index of 2^31.
 """
 
 import io
@@ -37,7 +37,7 @@ _DAMAGE = (
     *(ValueError, LookupError, TypeError, ArithmeticError, AttributeError),
     *(EOFError, pickle.UnpicklingError, struct.error),
 )
-"""Whatever a malformed opcode stream trips over; the machine has no side effects to undo."""
+"""What a malformed opcode stream can raise; there are no side effects to undo."""
 _NDARRAY = "numpy ndarray"
 _NAMES = {
     *("_codecs encode", "__builtin__ bytes", "numpy dtype", _NDARRAY),
@@ -145,7 +145,7 @@ def _describe(value: Any) -> str:
 
 
 def _guarded(opcode: pickletools.OpcodeInfo) -> Callable[[Any], None]:
-    """The machine's step for an opcode, behind our refusals."""
+    """The unpickler's step for an opcode, after our checks."""
 
     def step(machine: "_Unpickler") -> None:
         if opcode.name not in _OPCODES:

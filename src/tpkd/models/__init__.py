@@ -1,1 +1,1 @@
-"""Models by name, and one face for all of them: logits, features, and the classifier between them."""
+"""Models by name, and one interface for all of them: logits, features and the classifier."""

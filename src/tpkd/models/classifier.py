@@ -1,4 +1,4 @@
-"""One face for every network: logits, penultimate features, layer features, and the linear layer between them."""
+"""One interface for every network: logits, penultimate features, layer features, and the linear layer between them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ class ModelOutput:
 
     logits: Float[Tensor, "N K"]
     features: Float[Tensor, "N D"]
-    """What enters the classifier, after any dropout before it."""
+    """The input of the classifier, after any dropout."""
     layer_features: tuple[Tensor, ...]
     """One feature `(N, D_i)` for each layer asked for, pooled over positions or pixels."""
 

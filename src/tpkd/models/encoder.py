@@ -143,7 +143,7 @@ def _refuse_left_over(source: str, network: nn.Module, unexpected: list[str]) ->
 
 
 def _settle_pooler(source: str, network: Any, pooling: str, missing: list[str]) -> None:
-    """Drop a pooler nobody asked for; refuse one that has no weights, as anything else without weights."""
+    """Drop an unused pooler; refuse a pooler, or anything else, that has no weights."""
     pooler = getattr(network, "pooler", None)
     if pooling == "mean":
         missing = [name for name in missing if "pooler." not in name]
@@ -179,7 +179,7 @@ def _head_dropout(config: Any) -> float:
 
 @contextmanager
 def loading(source: str) -> Iterator[None]:
-    """Load from a transformers folder or hub id in silence; what goes wrong is one line that names the source.
+    """Load from a transformers folder or hub id without log output; errors become one line that names the source.
 
     Whatever is raised in here is taken for the folder's fault: nothing but calls of the library belongs inside.
     """

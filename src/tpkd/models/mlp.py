@@ -33,7 +33,7 @@ class MLP(Classifier):
     def _outputs(self, inputs: Inputs, layers: Sequence[int]) -> ModelOutput:
         x = tensor_inputs(inputs).flatten(1)
         if x.shape[1] != self.layer_sizes[0]:
-            raise ValueError(f"inputs: expected {self.layer_sizes[0]} numbers an example, got {x.shape[1]}")
+            raise ValueError(f"inputs: expected {self.layer_sizes[0]} numbers per example, got {x.shape[1]}")
         states = [x]
         for layer in self.layers:
             states.append(self.dropout(functional.relu(layer(states[-1]))))

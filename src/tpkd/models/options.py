@@ -10,7 +10,7 @@ from tpkd.errors import InputError
 
 POOLINGS = ("pooler", "mean")
 MAX_SIZE = 1 << 24
-"""Of a width, a vocabulary or an input; what is larger is a slip, and would ask for more memory than there is."""
+"""Upper limit of a width, a vocabulary or an input; a larger one is a typo and would exhaust memory."""
 WORDS = "words"
 """The tokenizer that needs no file."""
 
@@ -19,7 +19,7 @@ _Options = TypeVar("_Options")
 
 @dataclass(frozen=True)
 class ResNetOptions:
-    """`builtin:resnet8` and its deeper sisters: the name says all."""
+    """`builtin:resnet8` and deeper ones have no options."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class MLPOptions:
     """`builtin:mlp`."""
 
     input_size: int = 64
-    """Numbers an example; images are flattened."""
+    """Numbers per example; images are flattened."""
     hidden: tuple[int, ...] = (128,)
     dropout: float = 0.0
 
@@ -79,7 +79,7 @@ class HFOptions:
     """A folder or hub id; left out, that of the model."""
 
     def __post_init__(self) -> None:
-        """Refuse an unknown pooling and a dropout that is no rate."""
+        """Refuse an unknown pooling and a dropout outside [0, 1)."""
         _check_choice("pooling", self.pooling, POOLINGS)
         if self.dropout is not None:
             _check_rate("dropout", self.dropout)
@@ -95,7 +95,7 @@ class TimmOptions:
     drop_path_rate: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what is no rate."""
+        """Refuse rates outside [0, 1)."""
         _check_rate("drop_rate", self.drop_rate)
         _check_rate("drop_path_rate", self.drop_path_rate)
 

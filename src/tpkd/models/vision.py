@@ -51,7 +51,7 @@ class TimmClassifier(Classifier):
         return {name: head for name, head in heads.items() if head is not None}
 
     def heads_without(self, names: Collection[str]) -> dict[str, str]:
-        """VOLO's auxiliary head, which the network leaves out of its logits where there is none."""
+        """VOLO's auxiliary head, which the network does without if it is absent."""
         prefix = f"network.{_AUXILIARY}."
         own = [name for name in self.state_dict() if name.startswith(prefix)]
         return {} if any(name.startswith(prefix) for name in names) else dict.fromkeys(own, _AUXILIARY)

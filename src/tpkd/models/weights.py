@@ -91,7 +91,7 @@ def load_weights(module: nn.Module, path: str | Path, *, skip: Collection[str] =
 
 
 def _wrapper(names: Collection[str], targets: Collection[str]) -> str:
-    """What stands in front of every name and is no part of the network's own names."""
+    """The prefix of every name that is not part of the network's own names."""
     found = ""
     while names and set(names).isdisjoint(targets):
         shared = next((each for each in WRAPPERS if all(name.startswith(each) for name in names)), None)
