@@ -8,7 +8,7 @@ from compare.cases import cell, comparison
 from demo.small_demo import small_demo
 from tpkd.compare.claims import NOT_SUPPORTED, SUPPORTED, UNDECIDED, claims_table
 from tpkd.compare.record import ReportRecords
-from tpkd.compare.reporting import read_records
+from tpkd.compare.reporting import catalogue, read_records
 from tpkd.report.tables import text
 
 SEEDS = (42, 43, 44)
@@ -20,7 +20,7 @@ def claims(**accuracies):
         for name, values in accuracies.items()
         for seed, value in zip(SEEDS, values, strict=True)
     ]
-    table = claims_table(ReportRecords(comparison(cells)))
+    table = claims_table(ReportRecords(catalogue(), comparison(cells)))
     return {} if table is None else {text(row[0]): row for row in table.rows}
 
 

@@ -9,7 +9,7 @@ from demo.small_demo import small_demo
 from diagnosis.test_page import Page
 from tpkd.compare.page import comparison_page, report_files
 from tpkd.compare.record import ReportRecords
-from tpkd.compare.reporting import read_records
+from tpkd.compare.reporting import catalogue, read_records
 from tpkd.report.numbers import FORMATS
 
 EVIL = '<script>alert("x")</script>'
@@ -71,12 +71,12 @@ def test_the_same_records_give_the_same_bytes(records):
 
 def test_names_are_escaped():
     evil = comparison([cell("ce", 42, 0.5), cell("kd", 42, None, status="failed", problem=EVIL)], name=EVIL)
-    page = comparison_page(ReportRecords(evil))
+    page = comparison_page(ReportRecords(catalogue(), evil))
     assert EVIL not in page
     assert Page(page).count("script") == 1
 
 
 def test_a_grid_without_a_finished_cell_still_has_a_page():
-    page = comparison_page(ReportRecords(comparison([cell("ce", 42, None), cell("tpkd", 42, None)])))
+    page = comparison_page(ReportRecords(catalogue(), comparison([cell("ce", 42, None), cell("tpkd", 42, None)])))
     assert Page(page).open == []
     assert "The grid is not complete: ce-42 (missing), tpkd-42 (missing)" in page

@@ -3,6 +3,7 @@
 from compare.cases import cell, comparison
 from tpkd.compare.protocol_tables import plain, protocol_table, settings_table, source_table
 from tpkd.compare.record import DataFacts, EnvironmentGroup, NetworkState, ReportRecords
+from tpkd.compare.reporting import catalogue
 from tpkd.report.tables import text
 
 
@@ -11,7 +12,7 @@ def plain_rows(table):
 
 
 def test_protocol_and_settings():
-    records = ReportRecords(comparison([cell("ce", 42, 0.5)]))
+    records = ReportRecords(catalogue(), comparison([cell("ce", 42, 0.5)]))
     assert plain_rows(protocol_table(records)) == [["epochs", "3"], ["optimizer.name", "sgd"]]
     assert plain_rows(settings_table(records))[0] == ["CE", "none", "0.001", "nothing", ""]
 
@@ -24,7 +25,7 @@ def test_sources_name_data_networks_and_versions():
         teacher=NetworkState("from its cache", "ef56", None, None),
         environments=(EnvironmentGroup(("ce-42",), "3.11", "linux", "cpu", {"torch": "2.10"}),),
     )
-    assert plain_rows(source_table(ReportRecords(found))) == [
+    assert plain_rows(source_table(ReportRecords(catalogue(), found))) == [
         ["data", "toys: 1,200 training and 300 test samples, 3 classes", "ab12"],
         ["student at its start", "mlp, accuracy 25.00 %", "cd34"],
         ["teacher", "from its cache", "ef56"],

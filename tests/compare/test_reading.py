@@ -8,7 +8,7 @@ from compare.cases import cell, comparison
 from demo.small_demo import small_demo
 from tpkd.compare.reading import not_supported, supported
 from tpkd.compare.record import ReportRecords
-from tpkd.compare.reporting import read_records
+from tpkd.compare.reporting import catalogue, read_records
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def reading(*pairs):
         for seed, both in enumerate(pairs)
         for name, value in zip(("kd", "tpkd"), both, strict=True)
     ]
-    return " ".join(supported(ReportRecords(comparison(cells))))
+    return " ".join(supported(ReportRecords(catalogue(), comparison(cells))))
 
 
 def test_the_reading_says_what_the_interval_says():
@@ -51,14 +51,14 @@ def test_the_reading_says_what_the_data_do_not_support(records):
 
 
 def test_a_seed_that_did_not_finish_makes_no_other_seeds():
-    cautions = not_supported(ReportRecords(comparison([cell("ce", 43, 0.5), cell("tpkd", 43, None)])))
+    cautions = not_supported(ReportRecords(catalogue(), comparison([cell("ce", 43, 0.5), cell("tpkd", 43, None)])))
     assert any("not complete: tpkd-43 (missing)" in sentence for sentence in cautions)
     assert not any("different seeds" in sentence for sentence in cautions)
 
 
 def test_parts_with_other_seeds_are_compared_by_the_seeds_that_both_have():
     cells = [cell(name, seed, 0.8) for name in ("tpkd", "tpkd-no-projection") for seed in (42, 43)]
-    sentences = supported(ReportRecords(comparison([*cells, cell("tpkd", 44, 0.9)])))
+    sentences = supported(ReportRecords(catalogue(), comparison([*cells, cell("tpkd", 44, 0.9)])))
     said = next(sentence for sentence in sentences if "parts alone" in sentence)
     assert (
         said == "By the seeds that both have, its parts alone end from TPKD, in points: TPKD without projection 0.00."

@@ -27,6 +27,7 @@ from compare.cases import cell, comparison
 from tpkd.compare import cells
 from tpkd.compare.page import report_files
 from tpkd.compare.record import ComparisonRecord, ReportRecords
+from tpkd.compare.reporting import catalogue
 
 here = Path(sys.argv[1])
 generator = torch.Generator().manual_seed(0)
@@ -50,7 +51,7 @@ record = comparison([cell("tpkd", seed, 0.5, final=final) for seed, final in fin
 record = ComparisonRecord.from_json(record.to_json())
 mean = sum(final.brier_score for final in finals.values()) / 2
 assert abs(record.methods[0].final["brier_score"] - mean) < 1e-12
-files = report_files(ReportRecords(record))
+files = report_files(ReportRecords(catalogue(), record))
 for kind in ("csv", "md", "tex"):
     assert "Brier score" in files[f"tables/final.{kind}"], kind
 (row,) = csv.DictReader(io.StringIO(files["tables/final.csv"]))
@@ -61,7 +62,7 @@ assert element in files["report.html"]
 
 older = ComparisonRecord.from_json(Path(sys.argv[2]).read_text())
 assert older.cells[0].final.brier_score is None
-assert "Brier" not in report_files(ReportRecords(older))["report.html"]
+assert "Brier" not in report_files(ReportRecords(catalogue(), older))["report.html"]
 print("followed")
 """
 

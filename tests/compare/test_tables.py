@@ -9,11 +9,13 @@ from tpkd.compare.claims import claims_table
 from tpkd.compare.page import comparison_page
 from tpkd.compare.reading import not_supported, supported
 from tpkd.compare.record import PaperProtocol, ReportRecords
+from tpkd.compare.reporting import catalogue
 from tpkd.compare.tables import ablation_table, application_table, cost_table, seeds_table, selection_table
-from tpkd.report.methods import ABLATION, APPLICATION, PAPER_ACCURACY
+from tpkd.report.methods import Method
 from tpkd.report.tables import text
 
-NAMES = (*APPLICATION, "tpkd-no-ce", "safe-full-kl", "tpkd-no-projection", "compensation-only")
+METHODS = catalogue().methods
+NAMES = tuple(method.name for method in METHODS)
 
 
 def records(missing=(), paper=None, **fields):
@@ -22,7 +24,7 @@ def records(missing=(), paper=None, **fields):
         for index, name in enumerate(NAMES)
         for seed in (42, 43, 44)
     ]
-    return ReportRecords(comparison(cells, paper=paper, **fields))
+    return ReportRecords(catalogue(), comparison(cells, paper=paper, **fields))
 
 
 def plain_rows(table):
@@ -44,7 +46,7 @@ def test_application_has_the_papers_ten_rows():
 def grid(accuracies, seeds=(42, 43)):
     """A grid in which every seed of an objective ends alike."""
     cells = [cell(name, seed, value) for name, value in accuracies.items() for seed in seeds]
-    return ReportRecords(comparison(cells))
+    return ReportRecords(catalogue(), comparison(cells))
 
 
 @pytest.mark.parametrize("make", [application_table, ablation_table])
@@ -106,11 +108,22 @@ def test_the_papers_numbers_stand_beside_ours_only_under_its_protocol(domain):
 def test_the_papers_differences_follow_from_its_numbers():
     """Section 6.2: +0.47 and +0.35 points over KD, +0.68 and +0.56 over CE (rounded from unrounded means)."""
     for domain, over_kd, over_ce in (("vision", 0.47, 0.68), ("text", 0.35, 0.56)):
-        means = {name: mean for name, (mean, _) in PAPER_ACCURACY[domain].items()}
+        means = {method.name: method.paper_accuracy[domain][0] for method in METHODS if method.paper_accuracy}
         assert means["tpkd"] - means["kd"] == pytest.approx(over_kd, abs=0.015)
         assert means["tpkd"] - means["ce"] == pytest.approx(over_ce, abs=0.015)
-    assert set(PAPER_ACCURACY["vision"]) == set(PAPER_ACCURACY["text"]) == set(NAMES) - {"compensation-only"}
-    assert set(ABLATION) <= set(NAMES)
+        assert means.keys() == {method.name for method in METHODS} - {"compensation-only"}
+
+
+def test_a_method_of_another_package_is_a_row_by_its_title_and_one_that_is_gone_by_its_name():
+    cells = [cell(name, seed, 0.8) for name in ("kd", "mine", "gone", "tpkd-no-ce") for seed in (42, 43)]
+    known = replace(catalogue(), methods=(*METHODS, Method("mine", "My method")))
+    found = ReportRecords(known, comparison(cells))
+    assert [row[0] for row in plain_rows(application_table(found))] == ["KD", "My method", "gone"]
+    assert "My method" in [row[0] for row in plain_rows(seeds_table(found))]
+    page = comparison_page(found)
+    chart = page[page.index("<svg") : page.index("</svg>")]
+    assert "My method" in chart
+    assert "TPKD without CE gradient" in chart
 
 
 def test_missing_and_failed_seeds_are_marked():
@@ -124,13 +137,13 @@ def test_missing_and_failed_seeds_are_marked():
     assert cells["TPKD"][1] == "missing"
     assert cells["DKD"] == ["missing"] * 3
     failed = cell("ce", 42, None, status="failed", problem="disk full")
-    assert seeds_table(ReportRecords(comparison([failed]))).notes == ("ce-42 failed: disk full",)
+    assert seeds_table(ReportRecords(catalogue(), comparison([failed]))).notes == ("ce-42 failed: disk full",)
     assert "DKD" not in [row[0] for row in plain_rows(cost_table(found))]
 
 
 def test_further_seeds_of_some_objectives_are_named_and_not_missed_in_the_others():
     cells = [cell(name, seed, 0.8) for name in ("ce", "kd", "dkd", "tpkd") for seed in (42, 43, 44)]
-    found = ReportRecords(comparison([*cells, *(cell(name, 45, 0.9) for name in ("kd", "tpkd"))]))
+    found = ReportRecords(catalogue(), comparison([*cells, *(cell(name, 45, 0.9) for name in ("kd", "tpkd"))]))
     table = application_table(found)
     assert "over the seeds of each;" in table.caption
     assert table.notes == ("KD, TPKD: seeds 42, 43, 44, 45; CE, DKD: seeds 42, 43, 44.",)
@@ -148,13 +161,15 @@ def test_further_seeds_of_some_objectives_are_named_and_not_missed_in_the_others
 
 
 def test_one_seed_has_no_deviation_and_no_interval():
-    rows = plain_rows(application_table(ReportRecords(comparison([cell("kd", 42, 0.8), cell("tpkd", 42, 0.9)]))))
+    rows = plain_rows(
+        application_table(ReportRecords(catalogue(), comparison([cell("kd", 42, 0.8), cell("tpkd", 42, 0.9)])))
+    )
     assert rows == [["KD", "80.00", "", ""], ["TPKD", "90.00", "+10.00", ""]]
 
 
 def test_selection_rates_by_epoch_and_seed():
     cells = [cell("dp-u", 42, 0.8, selection_rates=(1.0, 1.0)), cell("dp-s", 42, 0.8, selection_rates=(0.5,))]
-    table = selection_table(ReportRecords(comparison([*cells, cell("ce", 42, 0.8)])))
+    table = selection_table(ReportRecords(catalogue(), comparison([*cells, cell("ce", 42, 0.8)])))
     assert [column.title for column in table.columns] == ["epoch", "DP-U, seed 42", "DP-S, seed 42"]
     assert plain_rows(table) == [["1", "100.0 %", "50.0 %"], ["2", "100.0 %", ""]]
     assert selection_table(records()) is None
@@ -175,6 +190,8 @@ def test_the_same_cells_make_both_tables():
     methods = found.comparison.methods
     assert {path.split(".")[2] for path in paths} <= {str(index) for index in range(len(methods))}
     renamed = replace(found.comparison, methods=tuple(replace(m, mean=0.5) for m in methods))
-    first, second = (plain_rows(make(ReportRecords(renamed)))[-1] for make in (application_table, ablation_table))
+    first, second = (
+        plain_rows(make(ReportRecords(catalogue(), renamed)))[-1] for make in (application_table, ablation_table)
+    )
     assert first[1].startswith("50.00")
     assert second[2].startswith("50.00")

@@ -123,9 +123,9 @@ def test_records_and_tables_say_a_coefficient_that_is_not_the_papers(ce_run, con
     record = study(config)
     assert record.to_dict()["beta"] == BETA
     assert kind.from_json(record.to_json()) == record
-    assert any("β = 1.5" in note for note in study_table(record).notes)
+    assert any("β = 1.5" in note for note in study_table(record, str).notes)
     usual = study(ce_run.changed(**SMALL))
     # A record without the key is one of the paper's coefficient, as older ones are.
     assert "beta" not in usual.to_dict()
     assert kind.from_json(usual.to_json()) == usual
-    assert not any("β" in note for note in study_table(usual).notes)
+    assert not any("β" in note for note in study_table(usual, str).notes)

@@ -5,6 +5,8 @@ import dataclasses
 import pytest
 
 from mechanism.test_tables import KINDS, as_in_the_paper
+from tpkd.geometry import PAPER_BETA
+from tpkd.mechanism import paper
 from tpkd.mechanism.paper import departures
 
 
@@ -13,3 +15,7 @@ def test_only_what_differs_is_named(name):
     record = as_in_the_paper(name)
     assert departures(record) == ()
     assert departures(dataclasses.replace(record, study_seed=3)) == ("study_seed: expected 0, found 3",)
+
+
+def test_tables_that_load_no_torch_use_the_coefficient_of_the_mathematics():
+    assert paper.PAPER_BETA == PAPER_BETA

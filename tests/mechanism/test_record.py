@@ -39,7 +39,7 @@ def test_the_studies_of_one_run_are_shown_without_its_name(directory):
     records = read_records(directory)
     assert len(records.studies) == 4
     assert not any(
-        "seed" in note for table in mechanism_tables(records.studies, records.paper_domain) for note in table.notes
+        "seed" in note for table in mechanism_tables(records.studies, records.paper_domain, str) for note in table.notes
     )
 
 
@@ -52,7 +52,7 @@ def test_studies_of_two_runs_are_shown_with_their_names(directory):
     moved.parent.mkdir(parents=True)
     study_path("certificates", directory / "ce-42").rename(moved)
     change(moved, seed=43)
-    notes = {table.name: table.notes for table in mechanism_tables(read_records(directory).studies, None)}
+    notes = {table.name: table.notes for table in mechanism_tables(read_records(directory).studies, None, str)}
     assert any("CE, seed 43" in note for note in notes["certificate"])
     for name in ("states", "exact", "continuation"):
         assert any("CE, seed 42" in note for note in notes[name]), name

@@ -7,6 +7,7 @@ import pytest
 
 from compare.cases import cell, comparison
 from tpkd.compare.record import PaperProtocol, ReportRecords
+from tpkd.compare.reporting import catalogue
 from tpkd.mechanism.record import BlockingRecord, CertificatesRecord, ContinuationRecord, ExactHeadRecord
 from tpkd.mechanism.tables import mechanism_tables, study_notes, study_table
 
@@ -63,8 +64,10 @@ def as_in_the_paper(name):
 
 def table_of(record, name, paper=True):
     protocol = PaperProtocol("vision", () if paper else ("epochs: expected 60, found 3",))
-    records = ReportRecords(comparison([cell("ce", 42, 0.8)], paper=protocol), **{name.replace("-", "_"): record})
-    (table,) = mechanism_tables(records.studies, records.paper_domain)
+    records = ReportRecords(
+        catalogue(), comparison([cell("ce", 42, 0.8)], paper=protocol), **{name.replace("-", "_"): record}
+    )
+    (table,) = mechanism_tables(records.studies, records.paper_domain, records.methods.title)
     return table
 
 
@@ -104,14 +107,14 @@ def test_a_study_of_another_run_has_no_numbers_of_the_paper_beside_it(name, fiel
 @pytest.mark.parametrize("name", ["certificates", "continuation"])
 def test_iterations_that_mixed_precision_left_out_are_said(name):
     record = kept(name)
-    assert not any("left out" in note for note in study_table(record).notes)
+    assert not any("left out" in note for note in study_table(record, str).notes)
     if name == "certificates":
         states = (dataclasses.replace(record.states[0], skipped_steps=3), *record.states[1:])
         record = dataclasses.replace(record, states=states)
     else:
         curves = (dataclasses.replace(record.curves[0], skipped_steps=3), *record.curves[1:])
         record = dataclasses.replace(record, curves=curves)
-    assert any("3 of" in note and "left out" in note for note in study_table(record).notes)
+    assert any("3 of" in note and "left out" in note for note in study_table(record, str).notes)
 
 
 def test_a_violation_without_a_number_is_said():

@@ -42,12 +42,13 @@ _add("continuation", "Whether the advantage of one step accumulates over many.",
 
 def _study(name: str, config: Path, overrides: list[str] | None, run: Path | None, out: Path | None) -> None:
     with extra("train"):
+        from tpkd.compare.reporting import catalogue
         from tpkd.mechanism.studies import run_study, study_path
     with config_errors(config):
         loaded = read_config(config, [("objective", "ce"), *(overrides or ())])
         with counted(name, parts=4) as on_progress:
             record = run_study(name, loaded, run, out=out, on_progress=on_progress)
-    table = study_table(record)
+    table = study_table(record, catalogue().title)
     Console().print(_rich(table))
     say(*table.notes, *study_notes(record), f"written: {out or study_path(name, run or loaded.directory)}")
     if record.violations:

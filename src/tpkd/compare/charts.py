@@ -6,20 +6,20 @@ from typing import Any
 
 from tpkd.compare.record import ComparisonRecord, MethodSummary, PairedDifference
 from tpkd.report.charts import EMPHASIS, GREY, INK, Chart, draw, percent_axis
-from tpkd.report.methods import title
+from tpkd.report.methods import Title
 from tpkd.report.numbers import nats, percent, points, share
 
 _PALE_LINE = "#c3c7cd"
 
 
-def accuracy_chart(record: ComparisonRecord) -> Chart:
+def accuracy_chart(record: ComparisonRecord, title: Title) -> Chart:
     """Accuracy by method: one dot per seed, and the interval of the mean."""
     rows = {method.objective: method for method in record.methods if method.mean is not None}
     best = max(rows.values(), key=lambda method: method.mean or 0.0)
     said = ", ".join(f"{title(name)} {percent(method.mean)}" for name, method in rows.items())
 
     def paint(axes: Any) -> None:
-        _dots(axes, {name: (method.accuracies, method) for name, method in rows.items()})
+        _dots(axes, {name: (method.accuracies, method) for name, method in rows.items()}, title)
         axes.set_xlim(max(axes.get_xlim()[0], 0), min(axes.get_xlim()[1], 100))
         axes.set_xlabel("test accuracy (%)")
 
@@ -33,7 +33,7 @@ def accuracy_chart(record: ComparisonRecord) -> Chart:
     )
 
 
-def difference_chart(record: ComparisonRecord, reference: str) -> Chart | None:
+def difference_chart(record: ComparisonRecord, reference: str, title: Title) -> Chart | None:
     """Accuracy minus a reference, per seed; None without the reference."""
     pairs = {
         method.objective: pair for method in record.methods for pair in method.versus if pair.reference == reference
@@ -44,7 +44,7 @@ def difference_chart(record: ComparisonRecord, reference: str) -> Chart | None:
 
     def paint(axes: Any) -> None:
         axes.axvline(0, color=INK, linewidth=1)
-        _dots(axes, {name: (pair.differences, pair) for name, pair in pairs.items()})
+        _dots(axes, {name: (pair.differences, pair) for name, pair in pairs.items()}, title)
         axes.set_xlabel(f"accuracy minus {title(reference)} (percentage points)")
 
     return draw(
@@ -60,7 +60,7 @@ def _size(rows: Collection[str]) -> tuple[float, float]:
     return 4.8, 0.9 + 0.27 * len(rows)
 
 
-def _rows(axes: Any, objectives: Collection[str]) -> Iterator[tuple[str, int, str]]:
+def _rows(axes: Any, objectives: Collection[str], title: Title) -> Iterator[tuple[str, int, str]]:
     """One row per objective, top to bottom: its name, position and colour."""
     places = range(len(objectives), 0, -1)
     for objective, place in zip(objectives, places, strict=True):
@@ -71,10 +71,12 @@ def _rows(axes: Any, objectives: Collection[str]) -> Iterator[tuple[str, int, st
     axes.grid(axis="x")
 
 
-def _dots(axes: Any, rows: Mapping[str, tuple[Sequence[float], MethodSummary | PairedDifference]]) -> None:
+def _dots(
+    axes: Any, rows: Mapping[str, tuple[Sequence[float], MethodSummary | PairedDifference]], title: Title
+) -> None:
     """One dot per seed, the mean and its interval, in percent."""
     reach = []
-    for objective, place, color in _rows(axes, rows):
+    for objective, place, color in _rows(axes, rows, title):
         values, found = rows[objective]
         # Offset the seeds so that equal values stay visible.
         heights = [place + 0.14 * (index - (len(values) - 1) / 2) for index in range(len(values))]
@@ -89,7 +91,7 @@ def _dots(axes: Any, rows: Mapping[str, tuple[Sequence[float], MethodSummary | P
     axes.set_xlim(min(reach) - margin, max(reach) + margin)  # an interval over few seeds may be far wider
 
 
-def learning_charts(record: ComparisonRecord) -> list[tuple[Chart, str]]:
+def learning_charts(record: ComparisonRecord, title: Title) -> list[tuple[Chart, str]]:
     """Label loss, conditional loss and blocked share during training, each with a note on clipped curves.
 
     Empty if nothing was monitored.
@@ -105,13 +107,13 @@ def learning_charts(record: ComparisonRecord) -> list[tuple[Chart, str]]:
         curves = {objective: curve for objective, curve in curves.items() if curve}
         if curves:
             top = 1.0 if unit == "share" else _top(curves)
-            note = _beyond(name for name, curve in curves.items() if max(curve.values()) > top)
-            charts.append((_learning_chart(field.replace("_", "-"), heading, unit, curves, top), note))
+            note = _beyond(title(name) for name, curve in curves.items() if max(curve.values()) > top)
+            charts.append((_learning_chart(field.replace("_", "-"), heading, unit, curves, top, title), note))
     return charts
 
 
-def _beyond(objectives: Iterable[str]) -> str:
-    names = ", ".join(map(title, objectives))
+def _beyond(titles: Iterable[str]) -> str:
+    names = ", ".join(titles)
     return f"Outside the chart: {names}." if names else ""
 
 
@@ -121,7 +123,9 @@ def _top(curves: Mapping[str, Mapping[int, float]]) -> float:
     return 1.25 * max(max(curve.values()) for curve in chosen)
 
 
-def _learning_chart(name: str, heading: str, unit: str, curves: Mapping[str, Mapping[int, float]], top: float) -> Chart:
+def _learning_chart(
+    name: str, heading: str, unit: str, curves: Mapping[str, Mapping[int, float]], top: float, title: Title
+) -> Chart:
     write = share if unit == "share" else nats
 
     def line(axes: Any, curve: Mapping[int, float], **style: Any) -> None:
@@ -163,7 +167,7 @@ def _mean_curve(record: ComparisonRecord, objective: str, field: str) -> dict[in
     return {epoch: statistics.fmean(curve[epoch] for curve in points_of) for epoch in shared}
 
 
-def final_chart(record: ComparisonRecord) -> tuple[Chart, str] | None:
+def final_chart(record: ComparisonRecord, title: Title) -> tuple[Chart, str] | None:
     """Remaining conditional KL of the final students on the test split, with a note on clipped points.
 
     None without a teacher.
@@ -183,7 +187,7 @@ def final_chart(record: ComparisonRecord) -> tuple[Chart, str] | None:
     end = 1.5 * max(map(max, chosen))
 
     def paint(axes: Any) -> None:
-        for objective, place, color in _rows(axes, left):
+        for objective, place, color in _rows(axes, left, title):
             values = left[objective]
             axes.plot(values, [place] * len(values), "o", markersize=4, color=color, linestyle="none")
         axes.set_xlim(0, end)
@@ -197,4 +201,4 @@ def final_chart(record: ComparisonRecord) -> tuple[Chart, str] | None:
         paint,
         size=_size(left),
     )
-    return chart, _beyond(name for name, values in left.items() if max(values) > end)
+    return chart, _beyond(title(name) for name, values in left.items() if max(values) > end)

@@ -7,7 +7,6 @@ from itertools import pairwise
 
 from tpkd.compare.record import PairedDifference, ReportRecords
 from tpkd.compare.tables import find_pair
-from tpkd.report.methods import title
 from tpkd.report.numbers import plural
 from tpkd.report.tables import Column, Content, Row, Table, Traced
 
@@ -74,7 +73,10 @@ def _accuracy(records: ReportRecords) -> Iterator[_Claim]:
         found = find_pair(records, objective, reference)
         if found is not None:
             pair, seen = found
-            difference: Content = (f"{title(objective)} − {title(reference)}: ", seen.mean("points"))
+            difference: Content = (
+                f"{records.methods.title(objective)} − {records.methods.title(reference)}: ",
+                seen.mean("points"),
+            )
             interval: Content = "none" if pair.low is None else (seen.low("points"), " to ", seen.high("points"))
             yield _Claim(statement, difference, interval, plural(len(pair.seeds), "seed"), verdict(pair))
 

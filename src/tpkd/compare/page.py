@@ -16,7 +16,6 @@ from tpkd.mechanism.charts import mechanism_charts
 from tpkd.mechanism.tables import checks_table, mechanism_tables
 from tpkd.report.charts import Chart, inline_drawing
 from tpkd.report.html import content_markup, page_template, sort_key
-from tpkd.report.methods import title
 from tpkd.report.numbers import plural
 from tpkd.report.tables import Content, Table, Traced, to_csv, to_latex, to_markdown
 
@@ -46,7 +45,7 @@ def report_files(records: ReportRecords) -> dict[str, str]:
     """
     made = [
         *report_tables(records).values(),
-        *mechanism_tables(records.studies, records.paper_domain),
+        *mechanism_tables(records.studies, records.paper_domain, records.methods.title),
         checks_table(records.studies),
     ]
     tables = [table for table in made if table is not None and table.rows]
@@ -56,9 +55,9 @@ def report_files(records: ReportRecords) -> dict[str, str]:
 
 def comparison_page(records: ReportRecords) -> str:
     """The page as HTML; every number carries its path in the records and its unrounded value."""
-    record = records.comparison
+    record, title = records.comparison, records.methods.title
     reference = next((name for name in ("kd", "ce") if find(record, name) is not None), None)
-    differences = difference_chart(record, reference) if reference is not None else None
+    differences = difference_chart(record, reference, title) if reference is not None else None
     finished = any(method.mean is not None for method in record.methods)
     return page_template("comparison.html").render(
         record=record,
@@ -70,10 +69,10 @@ def comparison_page(records: ReportRecords) -> str:
         supported=supported(records),
         not_supported=not_supported(records),
         illustration=_illustration(records.illustrations.feasibility) if records.illustrations else None,
-        accuracy_charts=_present(accuracy_chart(record) if finished else None, differences),
-        learning_charts=learning_charts(record),
-        mechanism_charts=mechanism_charts(records.studies.values()),
-        mechanism_tables=mechanism_tables(records.studies, records.paper_domain),
+        accuracy_charts=_present(accuracy_chart(record, title) if finished else None, differences),
+        learning_charts=learning_charts(record, title),
+        mechanism_charts=mechanism_charts(records.studies.values(), title),
+        mechanism_tables=mechanism_tables(records.studies, records.paper_domain, title),
         checks=checks_table(records.studies),
         final_charts=_final_charts(records),
         tables=report_tables(records),
@@ -86,7 +85,7 @@ def _present(*charts: Chart | None) -> list[Chart]:
 
 def _final_charts(records: ReportRecords) -> list[tuple[Chart, str]]:
     """Charts, each with the line below it."""
-    left = final_chart(records.comparison)
+    left = final_chart(records.comparison, records.methods.title)
     charts = [left] if left is not None else []
     if records.diagnosis is not None:
         student = records.diagnosis.students[0]
@@ -110,10 +109,10 @@ def _tiles(records: ReportRecords) -> list[tuple[Content, str, Content]]:
                 continue
             more: Content = ""
             if method.versus:
-                by_seed = f" points from {title(method.versus[0].reference)} by seed"
+                by_seed = f" points from {records.methods.title(method.versus[0].reference)} by seed"
                 more = (part.versus[0].mean("points"), by_seed)
             seeds = plural(len(method.seeds), "seed")
-            tiles.append(((part.mean("percent"), " %"), f"{title(objective)}, mean of {seeds}", more))
+            tiles.append(((part.mean("percent"), " %"), f"{records.methods.title(objective)}, mean of {seeds}", more))
     return tiles
 
 

@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 from tpkd.compare.record import ReportRecords
-from tpkd.report.methods import title
 from tpkd.report.tables import Column, Row, Table, Traced
 
 _HIDDEN = ("log_every", "monitor_every", "snapshots", "snapshot_seeds", "initial.", "device")
@@ -25,7 +24,7 @@ def settings_table(records: ReportRecords) -> Table:
     """Settings of each method, and what had to be reconstructed."""
     rows = tuple(
         (
-            title(method.objective),
+            records.methods.title(method.objective),
             ", ".join(f"{name} {plain(value)}" for name, value in method.settings.items() if value is not None)
             or "none",
             f"{method.optimizer.get('weight_decay', 0.0):g}",

@@ -4,15 +4,15 @@ from collections.abc import Iterable, Iterator
 
 from tpkd.compare.record import ComparisonRecord, MethodSummary, PairedDifference, ReportRecords
 from tpkd.compare.tables import listed_seeds
-from tpkd.report.methods import title
+from tpkd.report.methods import Title
 from tpkd.report.numbers import count, nats, percent, plural, points, share
 
 
 def supported(records: ReportRecords) -> list[str]:
     """Sentences that the data support for these networks and seeds."""
-    record = records.comparison
-    sentences = [_what_ran(record), *_against(record), *_ablation(record), *_final(record), *_identical(record)]
-    return [*sentences, *_mechanism(records)]
+    record, title = records.comparison, records.methods.title
+    sentences = [_what_ran(record), *_against(record, title), *_ablation(record, title), *_final(record, title)]
+    return [*sentences, *_identical(record, title), *_mechanism(records)]
 
 
 def not_supported(records: ReportRecords) -> list[str]:
@@ -37,15 +37,15 @@ def _what_ran(record: ComparisonRecord) -> str:
     )
 
 
-def _against(record: ComparisonRecord) -> Iterator[str]:
+def _against(record: ComparisonRecord, title: Title) -> Iterator[str]:
     method = find(record, "tpkd")
     if method is None or method.mean is None:
         return
     for pair in method.versus:
-        yield difference_sentence(method, pair, record.confidence_level)
+        yield difference_sentence(method, pair, record.confidence_level, title)
 
 
-def difference_sentence(method: MethodSummary, pair: PairedDifference, level: float) -> str:
+def difference_sentence(method: MethodSummary, pair: PairedDifference, level: float, title: Title) -> str:
     """The difference between two objectives over seeds, and whether it is decisive."""
     name, other = title(method.objective), title(pair.reference)
     said = f"{name} ends at {percent(method.mean)} % on average, {points(pair.mean)} points from {other} by seed"
@@ -60,7 +60,7 @@ def difference_sentence(method: MethodSummary, pair: PairedDifference, level: fl
     return f"{said} {interval}: the interval contains zero, so these seeds do not decide between the two."
 
 
-def _ablation(record: ComparisonRecord) -> Iterator[str]:
+def _ablation(record: ComparisonRecord, title: Title) -> Iterator[str]:
     full = find(record, "tpkd")
     parts = [find(record, name) for name in ("tpkd-no-ce", "tpkd-no-projection", "safe-full-kl")]
     found = [method for method in parts if method is not None and method.mean is not None]
@@ -76,7 +76,7 @@ def _ablation(record: ComparisonRecord) -> Iterator[str]:
         yield f"By the seeds that both have, its parts alone end from TPKD, in points: {said}."
 
 
-def _final(record: ComparisonRecord) -> Iterator[str]:
+def _final(record: ComparisonRecord, title: Title) -> Iterator[str]:
     found = (find(record, name) for name in ("ce", "kd", "tpkd"))
     left = [(method, method.final.get("conditional_loss")) for method in found if method is not None]
     said = ", ".join(
@@ -86,7 +86,7 @@ def _final(record: ComparisonRecord) -> Iterator[str]:
         yield f"What the final students have left to learn about incorrect classes, on the test split: {said}."
 
 
-def _identical(record: ComparisonRecord) -> Iterator[str]:
+def _identical(record: ComparisonRecord, title: Title) -> Iterator[str]:
     groups: dict[tuple[str, ...], list[int]] = {}
     for group in record.identical:
         groups.setdefault(group.objectives, []).append(group.seed)

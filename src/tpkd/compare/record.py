@@ -7,6 +7,7 @@ from tpkd.diagnosis.record import DiagnosisRecord
 from tpkd.figures.record import IllustrationsRecord
 from tpkd.mechanism.record import BlockingRecord, CertificatesRecord, ContinuationRecord, ExactHeadRecord, StudyRecord
 from tpkd.record import Record, added
+from tpkd.report.methods import Catalogue
 
 
 @dataclass(frozen=True)
@@ -205,8 +206,9 @@ class ComparisonRecord(Record):
 
 @dataclass(frozen=True)
 class ReportRecords:
-    """The records a report is made from; all but the comparison are optional."""
+    """What a report is made from: the titles of the objectives, and records, of which only the comparison is required."""
 
+    methods: Catalogue
     comparison: ComparisonRecord
     blocking: BlockingRecord | None = None
     exact_head: ExactHeadRecord | None = None

@@ -16,6 +16,8 @@ from tpkd.figures.record import IllustrationsRecord
 from tpkd.files import read_parsed
 from tpkd.mechanism.record import BlockingRecord, CertificatesRecord, ContinuationRecord, ExactHeadRecord, StudyRecord
 from tpkd.mechanism.studies import study_path
+from tpkd.objectives import describe
+from tpkd.report.methods import Catalogue, Method
 from tpkd.training.directory import CONFIG_NAME, RESULT_NAME, read_result, write_text
 
 FIGURES_NAME = "figures/figures.json"
@@ -38,6 +40,22 @@ def write_report(directory: Path) -> list[Path]:
     return written
 
 
+def catalogue() -> Catalogue:
+    """Every registered objective, those of other packages included, as tables and charts show it."""
+    return Catalogue(
+        tuple(
+            Method(
+                name=method.name,
+                title=method.title,
+                control=method.control,
+                ablation=method.ablation,
+                paper_accuracy=method.paper_accuracy._asdict() if method.paper_accuracy else {},
+            )
+            for method in describe()
+        )
+    )
+
+
 def read_records(directory: Path) -> ReportRecords:
     """Read all records of a directory that a report uses.
 
@@ -54,6 +72,7 @@ def read_records(directory: Path) -> ReportRecords:
     path, diagnosis = next((found for found in diagnoses if found[1] is not None), (directory, None))
     _check_classes(directory, comparison, {path: diagnosis.class_names} if diagnosis else {})
     return ReportRecords(
+        methods=catalogue(),
         comparison=comparison,
         blocking=_study(BlockingRecord, "blocking", directory, comparison),
         exact_head=_study(ExactHeadRecord, "exact-head", directory, comparison),

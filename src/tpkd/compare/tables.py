@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 
 from tpkd.compare.record import Cell, MethodSummary, PairedDifference, ReportRecords
-from tpkd.report.methods import ABLATION, APPLICATION, PAPER_ACCURACY, title
 from tpkd.report.tables import Column, Content, Row, Table, Traced
 
 BOLD = "In bold: the largest mean."
@@ -12,21 +11,28 @@ DOMAIN_TITLES = {"vision": "CIFAR-100", "text": "CLINC150"}
 
 
 def application_table(records: ReportRecords) -> Table:
-    """The ten methods after the last epoch, and their paired differences from KD and CE.
+    """Every method but the controls after the last epoch, with their paired differences from KD and CE.
 
     Paper: tab:application. The paper's numbers are shown only if the protocol is the paper's.
     """
-    record = records.comparison
+    record, methods = records.comparison, _main_methods(records)
     interval = f", with their {100 * record.confidence_level:g} % t-interval" if record.has_intervals else ""
     return _methods_table(
         records,
         "application",
         f"Full-training accuracy after the last epoch: mean ± sample standard deviation (n − 1) over "
-        f"{_seeds(records, APPLICATION)}; differences are paired by seed{interval}.",
+        f"{_seeds(records, methods)}; differences are paired by seed{interval}.",
         (Column("method", text=True),),
-        {name: (title(name),) for name in APPLICATION},
+        methods,
         references=("kd", "ce"),
     )
+
+
+def _main_methods(records: ReportRecords) -> dict[str, Row]:
+    """Every objective that is not a control, under its title; those that are not installed here come last."""
+    known = [method.name for method in records.methods.methods]
+    names = (*known, *(name for name in records.comparison.objectives if name not in known))
+    return {name: (records.methods.title(name),) for name in names if not records.methods[name].control}
 
 
 def ablation_table(records: ReportRecords) -> Table:
@@ -34,12 +40,15 @@ def ablation_table(records: ReportRecords) -> Table:
 
     Paper: tab:ablation.
     """
+    shown = [method for method in records.methods.methods if method.ablation]
+    # TPKD as a whole comes last, after its parts.
+    parts = {method.name: method.ablation or () for method in sorted(shown, key=lambda method: method.name == "tpkd")}
     return _methods_table(
         records,
         "ablation",
-        f"Component ablations: mean ± sample standard deviation (n − 1) over {_seeds(records, ABLATION)}.",
+        f"Component ablations: mean ± sample standard deviation (n − 1) over {_seeds(records, parts)}.",
         (Column("condition", text=True), Column("direction", text=True)),
-        ABLATION,
+        parts,
     )
 
 
@@ -65,7 +74,7 @@ def _methods_table(
         if objective in seen
     )
     best = _best(records, names)
-    differences = (Column(f"minus {title(reference)} (points)") for reference in references)
+    differences = (Column(f"minus {records.methods.title(reference)} (points)") for reference in references)
     columns = (*headings, Column("accuracy (%)"), *_paper_column(records), *differences)
     return Table(name, caption, columns, rows, (*_seed_notes(records, names), *([BOLD] if best else [])), best)
 
@@ -78,7 +87,7 @@ def seeds_table(records: ReportRecords) -> Table:
         for cell, seen in _cells(records)
     }
     rows = tuple(
-        (title(objective), *(contents.get((objective, seed), "") for seed in record.seeds))
+        (records.methods.title(objective), *(contents.get((objective, seed), "") for seed in record.seeds))
         for objective in record.objectives
     )
     columns = (Column("method", text=True), *(Column(f"seed {seed}") for seed in record.seeds))
@@ -94,7 +103,7 @@ def cost_table(records: ReportRecords) -> Table:
             first.setdefault(cell.objective, seen)
     rows: tuple[Row, ...] = tuple(
         (
-            title(method.objective),
+            records.methods.title(method.objective),
             *(number("count") for number in (run.steps, run.samples, run.skipped_steps)),
             seen.seconds("seconds"),
         )
@@ -114,7 +123,7 @@ def cost_table(records: ReportRecords) -> Table:
 def selection_table(records: ReportRecords) -> Table | None:
     """Share of samples that took the teacher's target, per epoch; None if no objective selects."""
     chosen: dict[str, list[Content]] = {
-        f"{title(cell.objective)}, seed {cell.seed}": [rate("share") for rate in seen.selection_rates]
+        f"{records.methods.title(cell.objective)}, seed {cell.seed}": [rate("share") for rate in seen.selection_rates]
         for cell, seen in _cells(records)
         if cell.selection_rates
     }
@@ -146,7 +155,7 @@ def final_table(records: ReportRecords) -> Table | None:
     methods = [(method, seen) for method, seen in _methods(records) if method.final]
     shown = {name: column for name, column in FINAL.items() if any(name in method.final for method, _ in methods)}
     rows: tuple[Row, ...] = tuple(
-        (title(method.objective), *(seen.final[name](kind) for name, (_, kind) in shown.items()))
+        (records.methods.title(method.objective), *(seen.final[name](kind) for name, (_, kind) in shown.items()))
         for method, seen in methods
     )
     columns = (Column("method", text=True), *(Column(heading) for heading, _ in shown.values()))
@@ -203,7 +212,7 @@ def _paper_cell(records: ReportRecords, objective: str) -> tuple[Content, ...]:
     domain = records.paper_domain
     if domain is None:
         return ()
-    found = PAPER_ACCURACY[domain].get(objective)
+    found = records.methods[objective].paper_accuracy.get(domain)
     return (f"{found[0]:.2f} ± {found[1]:.2f}" if found else "",)
 
 
@@ -218,7 +227,7 @@ def _by_seeds(records: ReportRecords, objectives: Collection[str]) -> dict[tuple
     groups: dict[tuple[int, ...], list[str]] = {}
     for method in records.comparison.methods:
         if method.objective in objectives:
-            groups.setdefault(method.asked_seeds, []).append(title(method.objective))
+            groups.setdefault(method.asked_seeds, []).append(records.methods.title(method.objective))
     return dict(sorted(groups.items(), key=lambda group: -len(group[0])))
 
 
@@ -235,4 +244,4 @@ def _seed_notes(records: ReportRecords, objectives: Collection[str]) -> Iterator
     for method in records.comparison.methods:
         if method.objective in objectives and method.missing_seeds:
             missing = ", ".join(map(str, method.missing_seeds))
-            yield f"{title(method.objective)}: n = {len(method.seeds)}, without seed {missing}."
+            yield f"{records.methods.title(method.objective)}: n = {len(method.seeds)}, without seed {missing}."

@@ -1,21 +1,22 @@
 """The charts of the four mechanism studies."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from tpkd.mechanism.record import BlockingRecord, CertificatesRecord, ContinuationRecord, ExactHeadRecord, StudyRecord
 from tpkd.report.charts import BLUE, EMPHASIS, RUST, SERIES, Chart, draw, percent_axis
-from tpkd.report.methods import title
+from tpkd.report.methods import Title
 from tpkd.report.numbers import milli, nats, share
 
 
-def mechanism_charts(studies: Iterable[StudyRecord]) -> list[Chart]:
+def mechanism_charts(studies: Iterable[StudyRecord], title: Title) -> list[Chart]:
     """One chart per study."""
     painters: dict[type[StudyRecord], Callable[[Any], Chart]] = {
         BlockingRecord: blocking_chart,
         ExactHeadRecord: exact_chart,
         CertificatesRecord: certificate_chart,
-        ContinuationRecord: continuation_chart,
+        ContinuationRecord: partial(continuation_chart, title=title),
     }
     return [painters[type(record)](record) for record in studies]
 
@@ -72,7 +73,7 @@ def _strips(name: str, heading: str, said: str, gains: Mapping[str, Sequence[flo
     return draw(name, heading, f"{said}. In thousandths of a nat, {ranges}.", paint)
 
 
-def continuation_chart(record: ContinuationRecord) -> Chart:
+def continuation_chart(record: ContinuationRecord, title: Title) -> Chart:
     """Conditional KL along the continuation."""
 
     def paint(axes: Any) -> None:

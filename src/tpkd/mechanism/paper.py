@@ -4,7 +4,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from tpkd.mechanism.record import BlockingRecord, CertificatesRecord, ContinuationRecord, ExactHeadRecord, StudyRecord
-from tpkd.report.methods import PAPER_BETA
+
+PAPER_BETA = 0.5
+"""`tpkd.geometry.PAPER_BETA` again, because tables load no torch; a test compares the two."""
+PAPER_STATES = {
+    "CE20": ("50.00", "1.696", "7.520"),
+    "CE40": ("55.29", "1.766", "7.632"),
+    "CE60": ("58.90", "1.803", "7.569"),
+}
+PAPER_EXACT = {
+    "CE20": ("1.195", "-1.359", "52.13", "0.7220", "-3.302"),
+    "CE60": ("1.213", "-1.283", "52.13", "0.7221", "-1.831"),
+}
+PAPER_CERTIFICATE = {"CE20": ("16/16", "16/16", "16/16", "8.252"), "CE60": ("16/16", "16/16", "16/16", "9.886")}
+PAPER_CONTINUATION = ("1.800", "1.557", "-0.244", "-0.320")
 
 _STATES = ("CE20", "CE40", "CE60")
 _ENDS = ("CE20", "CE60")

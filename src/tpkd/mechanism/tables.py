@@ -3,32 +3,39 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from tpkd.mechanism.paper import departures
+from tpkd.mechanism.paper import (
+    PAPER_BETA,
+    PAPER_CERTIFICATE,
+    PAPER_CONTINUATION,
+    PAPER_EXACT,
+    PAPER_STATES,
+    departures,
+)
 from tpkd.mechanism.record import BlockingRecord, CertificatesRecord, ContinuationRecord, ExactHeadRecord, StudyRecord
-from tpkd.report.methods import PAPER_BETA, PAPER_CERTIFICATE, PAPER_CONTINUATION, PAPER_EXACT, PAPER_STATES, title
+from tpkd.report.methods import Title
 from tpkd.report.tables import Column, Row, Table, Traced
 
 
-def mechanism_tables(studies: Mapping[str, StudyRecord], paper_domain: str | None) -> list[Table]:
+def mechanism_tables(studies: Mapping[str, StudyRecord], paper_domain: str | None, title: Title) -> list[Table]:
     """One table per study; the paper's numbers stand beside ours where protocol and study are its own."""
-    runs, papers = {_run(record) for record in studies.values()}, paper_domain == "vision"
+    runs, papers = {_run(record, title) for record in studies.values()}, paper_domain == "vision"
     tables = []
     for record in studies.values():
         differences = departures(record) if papers else ()
-        notes = [f"Of the run {_run(record)}."] if len(runs) > 1 else []
+        notes = [f"Of the run {_run(record, title)}."] if len(runs) > 1 else []
         if differences:
             reason = "; ".join(differences)
             notes.insert(0, f"The paper's numbers are left out, because the study is another: {reason}.")
-        table = study_table(record, paper=papers and not differences)
+        table = study_table(record, title, paper=papers and not differences)
         tables.append(replace(table, notes=(*table.notes, *notes)))
     return tables
 
 
-def _run(record: StudyRecord) -> str:
+def _run(record: StudyRecord, title: Title) -> str:
     return f"{title(record.source.objective)}, seed {record.source.seed}"
 
 
-def study_table(record: StudyRecord, *, paper: bool = False) -> Table:
+def study_table(record: StudyRecord, title: Title, *, paper: bool = False) -> Table:
     """The table of a study.
 
     Paper: section 6, in the layout of its tables; the continuation, which has none there, has one column an objective.
@@ -40,7 +47,7 @@ def study_table(record: StudyRecord, *, paper: bool = False) -> Table:
     if isinstance(record, CertificatesRecord):
         return _certificate(record, paper)
     if isinstance(record, ContinuationRecord):
-        return _continuation(record, paper)
+        return _continuation(record, paper, title)
     raise ValueError(f"record: expected a mechanism study, got {type(record).__name__}")
 
 
@@ -128,7 +135,7 @@ def _certificate(record: CertificatesRecord, paper: bool) -> Table:
     return Table("certificate", caption, columns, tuple(rows), notes)
 
 
-def _continuation(record: ContinuationRecord, paper: bool) -> Table:
+def _continuation(record: ContinuationRecord, paper: bool, title: Title) -> Table:
     """Conditional KL of the observed samples on the way."""
     seen = Traced(record, "continuation")
     rows: list[Row] = []
