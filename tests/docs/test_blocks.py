@@ -9,6 +9,7 @@ from docs.hooks.reference import commands, examples
 from typer.main import get_command
 
 from tpkd.cli.main import app
+from tpkd.objectives import registry
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -20,6 +21,7 @@ OPTIONS = {name for parameter in get_command(app).params for name in parameter.o
 def environment(monkeypatch):
     """What the pages and the runner set is taken back after each test."""
     monkeypatch.setenv("COLUMNS", COLUMNS)
+    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
     monkeypatch.setenv("TPKD_DATA", "/data")
 
 

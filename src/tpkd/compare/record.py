@@ -206,7 +206,7 @@ class ComparisonRecord(Record):
 
 @dataclass(frozen=True)
 class ReportRecords:
-    """What a report is made from: the titles of the objectives, and records, of which only the comparison is required."""
+    """What a report is made from: titles of the objectives, and records; only the comparison is required."""
 
     methods: Catalogue
     comparison: ComparisonRecord
