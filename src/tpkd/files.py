@@ -7,6 +7,7 @@ would block the program and a device would never end.
 import errno
 import hashlib
 import io
+import itertools
 import os
 import re
 import stat
@@ -76,6 +77,23 @@ def reading(path: str | Path) -> Iterator[None]:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, SafetensorError) as error:
         raise InputError(f"{path}: damaged or not what its suffix says: {reason(error)}") from error
+
+
+@contextmanager
+def writing(path: str | Path, done: str = "written") -> Iterator[None]:
+    """Turn whatever a disk or directory refuses into one line that names the path and what could not be done to it.
+
+    Example:
+        >>> with writing("/proc/x"):
+        ...     open("/proc/x", "w")
+        Traceback (most recent call last):
+            ...
+        tpkd.errors.InputError: /proc/x: cannot be written: No such file or directory
+    """
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path}: cannot be {done}: {error.strerror or error}") from error
 
 
 def open_regular(path: str | Path) -> io.BufferedReader:
@@ -263,22 +281,31 @@ def publish(path: str | Path) -> Iterator[IO[bytes]]:
     sync_directory(path.parent)
 
 
-def publish_bytes(path: str | Path, data: bytes) -> None:
+def write_file(path: str | Path, data: bytes | str) -> None:
     """Publish a whole file, its directory made if need be; a disk that refuses it is said in one line with the path.
 
     Example:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp()) / "new" / "result.json"
-        >>> publish_bytes(path, b"{}")
+        >>> write_file(path, "{}")
         >>> path.read_bytes()
         b'{}'
     """
-    try:
+    with writing(path):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         with publish(path) as file:
-            file.write(data)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+            file.write(data.encode() if isinstance(data, str) else data)
+
+
+def first_free(path: str | Path) -> Path:
+    """The first of `path-1`, `path-2`, … that does not exist: where something is put aside.
+
+    Example:
+        >>> first_free("/no/such/run.replaced").name
+        'run.replaced-1'
+    """
+    numbered = (Path(f"{path}-{number}") for number in itertools.count(1))
+    return next(place for place in numbered if not place.exists())
 
 
 def sync_directory(directory: Path) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tpkd.errors import InputError
-from tpkd.files import open_regular
+from tpkd.files import open_regular, writing
 
 LOCK_NAME = ".lock"
 
@@ -29,11 +29,9 @@ def locked(directory: Path, activity: str = "build") -> Iterator[None]:
         >>> with locked(Path(tempfile.mkdtemp())) :
         ...     pass
     """
-    try:
+    with writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
         descriptor = _open_lock(directory / LOCK_NAME)
-    except OSError as error:
-        raise InputError(f"{directory}: cannot be written: {error.strerror or error}") from error
     try:
         _take(descriptor, directory, activity)
         yield
@@ -58,7 +56,7 @@ def _open_lock(path: Path) -> int:
 
 
 def _take(descriptor: int, directory: Path, activity: str) -> None:
-    try:
+    with writing(directory, "locked"):  # a full disk, or a file system without locks
         taken = _try_lock(descriptor)
         content = os.read(descriptor, 64)
         if not taken:
@@ -74,8 +72,6 @@ def _take(descriptor: int, directory: Path, activity: str) -> None:
         os.ftruncate(descriptor, 0)
         os.lseek(descriptor, 0, os.SEEK_SET)
         os.write(descriptor, f"{os.getpid()}\n".encode())
-    except OSError as error:  # a full disk, or a file system without locks
-        raise InputError(f"{directory}: cannot be locked: {error.strerror or error}") from error
 
 
 if sys.platform == "win32":

@@ -69,12 +69,16 @@ class SampleBatch:
     labels: Int[Tensor, "batch"]
     sample_ids: Int[Tensor, "batch"]
     view_ids: Int[Tensor, "batch"]
-    epochs: Int[Tensor, "batch"]
-    """The epoch of each sample, from 1; a batch may hold the end of one and the start of the next."""
 
     def __len__(self) -> int:
         """How many samples."""
         return len(self.labels)
+
+    def take(self, rows: slice | Tensor) -> "SampleBatch":
+        """Some of the samples, by a slice or by their numbers."""
+        inputs = self.inputs
+        chosen = {name: value[rows] for name, value in inputs.items()} if isinstance(inputs, dict) else inputs[rows]
+        return SampleBatch(chosen, self.labels[rows], self.sample_ids[rows], self.view_ids[rows])
 
 
 class TrainingBatches(TorchDataset[SampleBatch | InputError]):
@@ -87,8 +91,8 @@ class TrainingBatches(TorchDataset[SampleBatch | InputError]):
         >>> from tpkd.data.views import DIGITS_VIEWS
         >>> digits = load_dataset("digits", "train")
         >>> batches = TrainingBatches(digits, Preparation(DIGITS_VIEWS), seed=42, batch_size=64, num_samples=3 * 1078)
-        >>> len(batches), len(batches[16]), batches[16].epochs.unique().tolist(), len(batches[50])
-        (51, 64, [1, 2], 34)
+        >>> len(batches), len(batches[16]), len(batches[50])
+        (51, 64, 34)
     """
 
     def __init__(
@@ -127,7 +131,7 @@ class TrainingBatches(TorchDataset[SampleBatch | InputError]):
         first, last = (start + size * share // self.num_processes for share in (self.process, self.process + 1))
         positions, epochs = self.order.positions(first, last)
         view_ids = choose_views(self.seed, epochs, self.dataset.ids[positions], self.preparation.num_views)
-        return _sample_batch(self.dataset, self.preparation, positions, view_ids, epochs)
+        return _sample_batch(self.dataset, self.preparation, positions, view_ids)
 
 
 class PlainBatches(TorchDataset[SampleBatch | InputError]):
@@ -157,15 +161,11 @@ class PlainBatches(TorchDataset[SampleBatch | InputError]):
         """Batch `number`; a sample that cannot be read is handed over as the error to raise."""
         start = number * self.batch_size
         positions = np.arange(start, min(start + self.batch_size, len(self.dataset)))
-        return _sample_batch(self.dataset, self.preparation, positions, None, np.zeros_like(positions))
+        return _sample_batch(self.dataset, self.preparation, positions, None)
 
 
 def _sample_batch(
-    dataset: Dataset,
-    preparation: Preparation,
-    positions: NDArray[np.int64],
-    view_ids: NDArray[np.int64] | None,
-    epochs: NDArray[np.int64],
+    dataset: Dataset, preparation: Preparation, positions: NDArray[np.int64], view_ids: NDArray[np.int64] | None
 ) -> SampleBatch | InputError:
     try:
         inputs = preparation.inputs(dataset, positions, view_ids)
@@ -177,7 +177,6 @@ def _sample_batch(
         labels=torch.from_numpy(dataset.labels[positions]),
         sample_ids=torch.from_numpy(dataset.ids[positions]),
         view_ids=torch.from_numpy(np.zeros_like(positions) if view_ids is None else view_ids),
-        epochs=torch.from_numpy(epochs),
     )
 
 

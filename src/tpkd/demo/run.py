@@ -22,8 +22,9 @@ from tpkd.diagnosis.record import DiagnosisRecord
 from tpkd.diagnosis.run import diagnose_files
 from tpkd.errors import InputError
 from tpkd.figures.illustrations import draw_illustrations
+from tpkd.files import write_file
 from tpkd.mechanism.studies import STUDIES, run_study, study_path
-from tpkd.training.directory import CONFIG_NAME, STUDENT_NAME, RunResult, write_text
+from tpkd.training.directory import CONFIG_NAME, STUDENT_NAME, RunResult
 from tpkd.training.loop import train
 
 CONFIGS = Path(__file__).parent / "configs"
@@ -160,7 +161,7 @@ def _diagnose(directory: Path, record: ComparisonRecord) -> Path | None:
 
     found = diagnose_files(open_inputs(students, directory / TEACHER_NAME, directory / LABELS_NAME))
     page = directory / "diagnosis.html"
-    write_text(page, diagnosis_page(_seen_from_here(found)))
+    write_file(page, diagnosis_page(_seen_from_here(found)))
     return page
 
 

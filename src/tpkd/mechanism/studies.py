@@ -4,13 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tpkd.config.schema import RunConfig
+from tpkd.files import write_file
 from tpkd.mechanism.bench import OnProgress, no_progress
 from tpkd.mechanism.blocking import study_blocking
 from tpkd.mechanism.certificates import study_certificates
 from tpkd.mechanism.continuation import study_continuation
 from tpkd.mechanism.exact_head import study_exact_head
 from tpkd.mechanism.record import StudyRecord
-from tpkd.training.directory import write_text
 
 STUDIES_NAME = "studies"
 STUDIES: dict[str, Callable[..., StudyRecord]] = {
@@ -54,5 +54,5 @@ def run_study(
     if name not in STUDIES:
         raise ValueError(f"name: expected one of {', '.join(STUDIES)}, got {name!r}")
     record = STUDIES[name](config, directory, on_progress=on_progress)
-    write_text(Path(out) if out is not None else study_path(name, directory or config.directory), record.to_json())
+    write_file(Path(out) if out is not None else study_path(name, directory or config.directory), record.to_json())
     return record

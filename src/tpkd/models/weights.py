@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tpkd.class_names import to_metadata
 from tpkd.errors import InputError, some
-from tpkd.files import publish_bytes
+from tpkd.files import write_file
 from tpkd.models.classifier import Classifier
 from tpkd.models.state_files import open_state
 
@@ -118,4 +118,4 @@ def save_weights(module: nn.Module, path: Path, class_names: Sequence[str]) -> N
     from safetensors.torch import save
 
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in module.state_dict().items()}
-    publish_bytes(path, save(tensors, metadata=to_metadata(class_names)))
+    write_file(path, save(tensors, metadata=to_metadata(class_names)))

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from tpkd.class_names import to_metadata
 from tpkd.errors import InputError
-from tpkd.files import open_regular, read_bounded, reading, sync_directory
+from tpkd.files import first_free, open_regular, read_bounded, reading, sync_directory, writing
 
 STATE_NAME = "state.json"
 DIGEST_NAME = "state.sha256"
@@ -87,7 +88,8 @@ class Checkpoints:
         """Remove what a killed run left half written; for the process that holds the run directory."""
         if self.directory.is_dir():
             for path in self.directory.glob(".step-*"):
-                _remove(path)
+                with writing(path, "removed"):
+                    shutil.rmtree(path)
 
     def save(self, step: int, groups: Groups, values: Mapping[str, Any]) -> None:
         """Publish the checkpoint of a step in the place of any earlier one, then drop those that are too many.
@@ -97,7 +99,8 @@ class Checkpoints:
                 checkpoints are untouched.
         """
         final, hidden = self._path(step), self.directory / f".step-{step:06d}.partial"
-        try:
+        with writing(final), ExitStack() as clean_up:
+            clean_up.callback(shutil.rmtree, hidden, ignore_errors=True)
             # Not the directories above it: a run that was moved away must not come up again in its old place.
             self.directory.mkdir(exist_ok=True)
             hidden.mkdir()
@@ -116,11 +119,6 @@ class Checkpoints:
             os.rename(hidden, final)
             sync_directory(self.directory)
             self._drop_old()
-        except BaseException as error:
-            shutil.rmtree(hidden, ignore_errors=True)
-            if isinstance(error, OSError):
-                raise InputError(f"{final}: cannot be written: {error.strerror or error}") from error
-            raise
 
     def _path(self, step: int) -> Path:
         return self.directory / f"step-{step:06d}"
@@ -190,25 +188,13 @@ class Checkpoints:
         Returns:
             Its new name, `step-NNNNNN.damaged-N`.
         """
-        number = 1
-        while (aside := self.directory / f"{self._path(step).name}.damaged-{number}").exists():
-            number += 1
-        try:
-            os.rename(self._path(step), aside)
-        except OSError as error:
-            raise InputError(f"{self._path(step)}: cannot be renamed: {error.strerror or error}") from error
-        return aside
+        path = self._path(step)
+        with writing(path, "renamed"):
+            return path.rename(first_free(f"{path}.damaged"))
 
 
 class OtherVersionError(InputError):
     """A checkpoint that another version of tpkd has written."""
-
-
-def _remove(path: Path) -> None:
-    try:
-        shutil.rmtree(path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be removed: {error.strerror or error}") from error
 
 
 def _digest_line(state: bytes) -> bytes:

@@ -14,7 +14,7 @@ import torch
 from tpkd.config.loading import config_yaml, load_config
 from tpkd.config.schema import RunConfig
 from tpkd.errors import InputError
-from tpkd.files import publish_bytes, reading
+from tpkd.files import first_free, reading, write_file, writing
 from tpkd.lock import LOCK_NAME, locked
 from tpkd.models.student import PROBE_NAME
 from tpkd.objectives.tpkd_kernel import has_kernel
@@ -39,7 +39,7 @@ ABANDONED_NAME = "abandoned"
 FREE_KEYS = ("output", "workers", "checkpoints", "tensorboard", "methods", "study")
 """What may differ when a run continues, because it changes no number."""
 
-_LIBRARIES = ("tpkd", "torch", "numpy", "accelerate", "safetensors", "torchmetrics", "transformers", "timm")
+_LIBRARIES = ("tpkd", "torch", "numpy", "accelerate", "safetensors", "transformers", "timm")
 
 
 @dataclass(frozen=True)
@@ -134,15 +134,9 @@ def held(directory: Path, *, main: bool) -> Iterator[Hold]:
         kept = [(directory / name).rglob(".*.partial") for name in (CHECKPOINTS_NAME, SNAPSHOTS_NAME)]
         for partial in itertools.chain(directory.glob(".*.partial"), *kept):
             if partial.is_file():
-                _unlink(partial)
+                with writing(partial, "removed"):
+                    partial.unlink()
         yield Hold.of(directory)
-
-
-def _unlink(path: Path) -> None:
-    try:
-        path.unlink()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be removed: {error.strerror or error}") from error
 
 
 def has_progress(directory: Path) -> bool:
@@ -177,7 +171,7 @@ def bind(directory: Path, config: RunConfig) -> Path | None:
             aside = _put_aside(directory)
     elif left := _contents(directory):
         raise InputError(f"{directory}: expected an empty directory or a run, found {left[0].name}")
-    write_text(path, config_yaml(config))
+    write_file(path, config_yaml(config))
     return aside
 
 
@@ -192,16 +186,12 @@ def _written(directory: Path) -> list[Path]:
 
 
 def _put_aside(directory: Path) -> Path:
-    number = 1
-    while (aside := directory / f"{ABANDONED_NAME}-{number}").exists():
-        number += 1
-    try:
+    aside = first_free(directory / ABANDONED_NAME)
+    with writing(aside):
         aside.mkdir()
         # Its configuration last: killed in between, the directory is still that of an abandoned run.
         for path in sorted(_written(directory), key=lambda path: path.name == CONFIG_NAME):
             path.rename(aside / path.name)
-    except OSError as error:
-        raise InputError(f"{aside}: cannot be written: {error.strerror or error}") from error
     return aside
 
 
@@ -282,8 +272,3 @@ def changes_since(directory: Path, now: Environment) -> list[str]:
     except InputError:  # it is written anew in a moment, and no number depends on it
         return [f"{ENVIRONMENT_NAME} could not be read"]
     return [f"{key} {old} -> {new}" for key, old, new in _changes(then.to_dict(), now.to_dict())]
-
-
-def write_text(path: Path, text: str) -> None:
-    """Publish a text file; a disk that refuses it is said in one line with the path."""
-    publish_bytes(path, text.encode())

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,7 @@ from tpkd.class_names import to_metadata
 from tpkd.data.batches import PlainBatches, Preparation, load_batches
 from tpkd.data.dataset import Dataset
 from tpkd.data.slicing import to_device
-from tpkd.errors import extra
-from tpkd.files import publish_bytes
+from tpkd.files import write_file
 from tpkd.models.classifier import Classifier
 
 
@@ -34,7 +34,7 @@ class Evaluation:
         from safetensors.torch import save
 
         tensors = {"logits": self.logits, "labels": self.labels, "sample_ids": self.sample_ids}
-        publish_bytes(path, save(tensors, metadata=to_metadata(class_names)))
+        write_file(path, save(tensors, metadata=to_metadata(class_names)))
 
 
 @torch.no_grad()
@@ -51,12 +51,9 @@ def evaluate(
 
     Networks without statistics of their batch give the same numbers for any number of processes.
     """
-    with extra("train"):
-        from torchmetrics.functional.classification import multiclass_accuracy
-        from torchmetrics.utilities.distributed import gather_all_tensors
     batches = PlainBatches(dataset, preparation, batch_size=batch_size)
-    share = [len(batches) * part // accelerator.num_processes for part in range(accelerator.num_processes + 1)]
-    start, stop = share[accelerator.process_index], share[accelerator.process_index + 1]
+    bounds = [len(batches) * part // accelerator.num_processes for part in range(accelerator.num_processes + 1)]
+    start, stop = bounds[accelerator.process_index :][:2]
     found = [torch.empty(0, dataset.num_classes, device=accelerator.device)]
     training = student.training
     student.eval()
@@ -64,12 +61,13 @@ def evaluate(
         with accelerator.autocast():
             found.append(student(to_device(batch.inputs, accelerator.device)).float())
     student.train(training)
-    own = torch.cat(found)
-    logits = torch.cat(gather_all_tensors(own)) if accelerator.num_processes > 1 else own
+    sizes = [last - first for first, last in pairwise(min(bound * batch_size, len(dataset)) for bound in bounds)]
+    padded = accelerator.gather(accelerator.pad_across_processes(torch.cat(found)))
+    logits = torch.cat([share[:size] for share, size in zip(padded.split(max(sizes)), sizes, strict=True)])
     labels = torch.from_numpy(dataset.labels).to(logits.device)
     # Of the whole split at once, so that no share is weighed wrongly.
     return Evaluation(
-        accuracy=float(multiclass_accuracy(logits, labels, dataset.num_classes, average="micro")),
+        accuracy=float((logits.argmax(-1) == labels).sum() / len(labels)),
         label_loss=float(functional.cross_entropy(logits, labels)),
         logits=logits.cpu(),
         labels=torch.from_numpy(dataset.labels),

@@ -4,8 +4,8 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tpkd.errors import InputError
-from tpkd.files import open_regular, reading
+from tpkd.files import open_regular, reading, writing
 from tpkd.training.board import Board
 from tpkd.training.checkpoint import Checkpoint
 
@@ -73,14 +73,14 @@ class RunLog:
             return
         path = directory / METRICS_NAME
         self._hash = hash_metrics(path, offset, step)
-        with _writing(directory / LOG_NAME):
+        with writing(directory / LOG_NAME):
             self._notes = (directory / LOG_NAME).open("ab", buffering=0)
-        with _writing(path):
+        with writing(path):
             self._file = path.open("ab", buffering=0)
             self._file.truncate(offset)
             self._file.seek(offset)  # truncation leaves the position where the end was
         if tensorboard:
-            with _writing(directory / BOARD_NAME):
+            with writing(directory / BOARD_NAME):
                 self._board = Board(directory / BOARD_NAME, step)
 
     def __enter__(self) -> Self:
@@ -106,11 +106,11 @@ class RunLog:
             return
         plain = {name: _plain(value) for name, value in values.items()}
         line = f"{json.dumps({'kind': kind, 'step': step, **plain}, allow_nan=False)}\n".encode()
-        with _writing(self._directory / METRICS_NAME):
+        with writing(self._directory / METRICS_NAME):
             _write_all(self._file, line)
         self._hash.update(line)
         if self._board is not None:
-            with _writing(self._directory / BOARD_NAME):
+            with writing(self._directory / BOARD_NAME):
                 for name, value in plain.items():
                     if isinstance(value, int | float) and not isinstance(value, bool):
                         self._board.add(f"{kind}/{name}", value, step)
@@ -119,7 +119,7 @@ class RunLog:
         """Flush the metrics to disk; returns how many bytes of them belong to the run so far, and their SHA-256."""
         if not self._writes:
             return 0, ""
-        with _writing(self._directory / METRICS_NAME):
+        with writing(self._directory / METRICS_NAME):
             os.fsync(self._file.fileno())
             return self._file.tell(), self._hash.hexdigest()
 
@@ -130,7 +130,7 @@ class RunLog:
             InputError: the disk refuses it; names the file.
         """
         if self._writes:
-            with _writing(self._directory / LOG_NAME):
+            with writing(self._directory / LOG_NAME):
                 _write_all(self._notes, f"{datetime.now(UTC).isoformat(timespec='seconds')} {text}\n".encode())
 
 
@@ -171,14 +171,6 @@ def check_metrics(directory: Path, checkpoint: Checkpoint) -> None:
     if found != expected:
         which = f"for its first {size} bytes, up to step {checkpoint.step}"
         raise InputError(f"{path}: expected SHA-256 {expected} {which}, found {found}")
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 def _write_all(file: FileIO, data: bytes) -> None:

@@ -14,6 +14,7 @@ from torch.nn import functional
 from tpkd.config.schema import RunConfig
 from tpkd.data.batches import load_batches
 from tpkd.errors import InputError
+from tpkd.files import write_file
 from tpkd.models.weights import save_weights, weights_fingerprint
 from tpkd.termination import TerminatedError, deferred
 from tpkd.training import directory as run_directory
@@ -175,7 +176,7 @@ def _note_start(run: Run, progress: Progress, directory: Path, log: RunLog) -> N
         log.note(f"continued from step {progress.step}{elsewhere}" if progress.step else "started")
         if run.teacher is not None and run.teacher.remark:
             log.note(run.teacher.remark)
-        run_directory.write_text(directory / run_directory.ENVIRONMENT_NAME, found.to_json())
+        write_file(directory / run_directory.ENVIRONMENT_NAME, found.to_json())
 
 
 def _log_step(run: Run, progress: Progress, log: RunLog, outcome: StepOutcome, rate: float) -> None:
@@ -279,6 +280,6 @@ def _finish(run: Run, progress: Progress, log: RunLog, hold: Hold) -> RunResult:
         found.publish(directory / TEST_LOGITS_NAME, run.test_dataset.class_names)
         log.note(f"finished: accuracy {found.accuracy:.4f}")
         # Last, because a run with a result is never looked at again.
-        run_directory.write_text(directory / run_directory.RESULT_NAME, result.to_json())
+        write_file(directory / run_directory.RESULT_NAME, result.to_json())
     run.accelerator.wait_for_everyone()
     return result

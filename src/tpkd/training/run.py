@@ -2,7 +2,8 @@
 
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tpkd.data.batches import ModelInputs, Preparation, SampleBatch, TrainingBat
 from tpkd.data.configured import load_data
 from tpkd.data.dataset import Dataset
 from tpkd.data.loading import check_dataset
-from tpkd.data.slicing import sort_by_length, split_inputs, to_device, trim_padding
+from tpkd.data.slicing import sort_by_length, to_device, trim_padding
 from tpkd.errors import extra
 from tpkd.models.classifier import Classifier
 from tpkd.models.preparation import student_preparation
@@ -42,8 +43,7 @@ class TrainingModule(nn.Module):
 
     def forward(self, inputs: ModelInputs, layers: tuple[int, ...]) -> dict[str, Any]:
         """Logits, penultimate features and layer features of the student."""
-        output = self.student.outputs(inputs, layers)
-        return {"logits": output.logits, "features": output.features, "layer_features": output.layer_features}
+        return vars(self.student.outputs(inputs, layers))  # a dict, because wrappers look for tensors in it
 
 
 @dataclass
@@ -89,16 +89,17 @@ class Run:
 
     def micro_batches(self, step: int, samples: SampleBatch) -> Iterator[SampleBatch]:
         """This process's share of a step in pieces, as many as every other process has."""
-        size = self.samples_after(step) - self.samples_after(step - 1)
-        bounds = _bounds(len(samples), self._pieces(size))
+        pieces, device = self._pieces(self._batch_size(step)), self.accelerator.device
         dynamic = self.config.text.padding == "longest"
         if dynamic:
             samples = sort_by_length(samples)
-        inputs = split_inputs(to_device(samples.inputs, self.accelerator.device), bounds)
-        for start, stop, piece in zip(bounds[:-1], bounds[1:], inputs, strict=True):
-            labels = samples.labels[start:stop].to(self.accelerator.device)
-            keys = (samples.sample_ids[start:stop], samples.view_ids[start:stop], samples.epochs[start:stop])
-            yield SampleBatch(trim_padding(piece) if dynamic else piece, labels, *keys)
+        samples = replace(samples, inputs=to_device(samples.inputs, device), labels=samples.labels.to(device))
+        for start, stop in pairwise(len(samples) * piece // pieces for piece in range(pieces + 1)):
+            piece = samples.take(slice(start, stop))
+            yield replace(piece, inputs=trim_padding(piece.inputs)) if dynamic else piece
+
+    def _batch_size(self, step: int) -> int:
+        return self.samples_after(step) - self.samples_after(step - 1)
 
     def _pieces(self, size: int) -> int:
         largest_share: int = -(-size // self.accelerator.num_processes)
@@ -108,15 +109,11 @@ class Run:
         """Refuse a batch that leaves a micro-batch too few samples; with none, other processes would wait for it."""
         least = self.objective.min_rows
         for step in (1, self.num_steps):
-            size = self.samples_after(step) - self.samples_after(step - 1)
+            size = self._batch_size(step)
             if size // self.accelerator.num_processes // self._pieces(size) < least:
                 shared = f"{self.accelerator.num_processes} processes in {self._pieces(size)} micro-batches each"
                 wish = f", of at least {least} samples for objective {self.objective.name!r}" if least > 1 else ""
                 raise ConfigError(f"batch_size: step {step} has {size} samples, too few for {shared}{wish}")
-
-
-def _bounds(length: int, pieces: int) -> list[int]:
-    return [length * piece // pieces for piece in range(pieces + 1)]
 
 
 def start_accelerator(config: RunConfig) -> Any:

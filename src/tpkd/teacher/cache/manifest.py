@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from tpkd.errors import InputError
-from tpkd.files import file_size, publish_bytes, read_text, reading, sha256
+from tpkd.files import file_size, read_text, reading, sha256, write_file
 from tpkd.record import Record, added
 from tpkd.teacher.cache.recipe import CacheRecipe
 from tpkd.teacher.cache.rows import CacheRows, hash_keys
@@ -95,7 +95,7 @@ class Manifest(Record):
 
     def publish(self, directory: Path) -> None:
         """Replace the manifest on disk."""
-        publish_bytes(directory / MANIFEST_NAME, self.to_json().encode())
+        write_file(directory / MANIFEST_NAME, self.to_json())
 
 
 def read_manifest(directory: Path) -> Manifest:

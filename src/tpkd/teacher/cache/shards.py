@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tpkd.errors import InputError
-from tpkd.files import open_regular, open_safetensors, publish_bytes, reading
+from tpkd.files import open_regular, open_safetensors, reading, write_file
 from tpkd.teacher.cache.recipe import CacheRecipe
 
 MAX_HEADER_BYTES = 1 << 20
@@ -110,7 +110,7 @@ def write_shard(path: Path, arrays: dict[str, np.ndarray]) -> tuple[int, str]:
     from safetensors.numpy import save
 
     data = save(arrays)
-    publish_bytes(path, data)
+    write_file(path, data)
     return len(data), hashlib.sha256(data).hexdigest()
 
 
