@@ -6,6 +6,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from tpkd.errors import InputError
@@ -17,8 +18,46 @@ _WRITTEN_BY_US = re.compile(rb"\s*\d*\s*")
 """The number of a process, or nothing where its writer was killed before."""
 
 
+@dataclass(frozen=True)
+class Hold:
+    """A directory that a process writes into, as it was when the process took hold of it.
+
+    Example:
+        >>> import tempfile
+        >>> place = Path(tempfile.mkdtemp())
+        >>> hold = Hold(place, _identity(place))
+        >>> place.rmdir()
+        >>> hold.check()
+        Traceback (most recent call last):
+            ...
+        tpkd.errors.InputError: ...: moved, removed or replaced while a run was writing there; ...
+    """
+
+    directory: Path
+    identity: tuple[int, int] | None
+    """Of the file system and in it; None for a process that leaves it to another one to look."""
+
+    def check(self) -> None:
+        """Refuse to go on in another place than the one that was taken; called before anything is written.
+
+        Raises:
+            InputError: another directory, or none, goes by the name now.
+        """
+        if self.identity is not None and _identity(self.directory) != self.identity:
+            what = "moved, removed or replaced while a run was writing there"
+            raise InputError(f"{self.directory}: {what}; put it back and the same command continues")
+
+
+def _identity(directory: Path) -> tuple[int, int] | None:
+    try:
+        found = directory.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 @contextmanager
-def locked(directory: Path, activity: str = "build") -> Iterator[None]:
+def locked(directory: Path, activity: str = "build") -> Iterator[Hold]:
     """Hold the directory for writing; a second holder is refused and told the process of the first.
 
     The lock belongs to the open file, not to the file's existence: after a kill nothing is stale and nothing needs
@@ -34,7 +73,7 @@ def locked(directory: Path, activity: str = "build") -> Iterator[None]:
         descriptor = _open_lock(directory / LOCK_NAME)
     try:
         _take(descriptor, directory, activity)
-        yield
+        yield Hold(directory, _identity(directory))
     finally:
         os.close(descriptor)
 

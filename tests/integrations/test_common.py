@@ -1,14 +1,12 @@
 """What all drop-ins share: objectives a host can serve, teachers nobody sees, and means over many batches."""
 
-import copy
-
 import pytest
 import torch
 from torch import nn
 
 from strategies import INTEGER_TYPES, labels_of_type, make_pairs
 from tpkd.errors import InputError
-from tpkd.integrations.common import MonitorMeans, OnlineTeacher, build_batch, choose_objective, logits_of
+from tpkd.integrations.common import MonitorMeans, build_batch, choose_objective, choose_teacher
 from tpkd.objectives import create, tpkd_loss
 from tpkd.theory import diagnose
 
@@ -38,14 +36,14 @@ def test_a_loss_of_the_whole_batch_is_refused_even_where_its_needs_are_met():
         choose_objective(objective, host="timm", gives=objective.needs)
 
 
-def test_logits_are_found_in_whatever_a_network_returns():
-    logits = torch.randn(2, 3)
-    for output in (logits, (logits, 1), [logits], {"logits": logits, "loss": None}):
-        assert logits_of(output) is logits
-    with pytest.raises(InputError, match="model: expected it to return logits, got dict with loss, hidden"):
-        logits_of({"loss": logits, "hidden": logits})
-    with pytest.raises(InputError, match="got int"):
-        logits_of(3)
+def test_a_teacher_is_a_network_or_a_cache_or_none():
+    student, network = nn.Linear(4, 3), nn.Linear(4, 3)
+    assert choose_teacher(None, student) is None
+    assert choose_teacher(network, student).about is network
+    with pytest.raises(InputError, match="expected a network, a teacher cache or the directory of one, got int"):
+        choose_teacher(3, student)
+    with pytest.raises(InputError, match="got one that shares weight with the student"):
+        choose_teacher(student, student)
 
 
 def test_a_batch_of_tokens_has_the_loss_of_its_rows():
@@ -55,39 +53,6 @@ def test_a_batch_of_tokens_has_the_loss_of_its_rows():
     batch = build_batch(student, labels, teacher)
     expected = tpkd_loss(student.reshape(-1, 5), teacher.reshape(-1, 5), labels.reshape(-1))
     torch.testing.assert_close(create("tpkd").losses(batch)["loss"], expected)
-
-
-def test_a_teacher_is_no_part_of_the_module_that_holds_it():
-    student = nn.Linear(4, 3)
-    student.teacher = OnlineTeacher(nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5), nn.BatchNorm1d(3)), student=student)
-    student.train()
-    assert student.state_dict().keys() == {"weight", "bias"}
-    assert len(list(student.modules())) == 1
-    assert not any(module.training for module in student.teacher.model.modules())
-    student.teacher.model.train()
-    first, second = (student.teacher.logits(torch.ones(8, 4)) for _ in range(2))
-    assert torch.equal(first, second)
-    assert not student.teacher.model[2].running_mean.any()
-
-
-def test_a_copy_of_the_student_has_the_same_teacher():
-    """Averaged weights live in a copy, and a second teacher would cost its memory again."""
-    student = nn.Linear(4, 3)
-    student.teacher = OnlineTeacher(nn.Linear(4, 3), student=student)
-    copied = copy.deepcopy(student)
-    assert copied.weight is not student.weight
-    assert copied.teacher.model is student.teacher.model
-
-
-def test_a_teacher_placed_by_its_loader_stays_there():
-    class Placed(nn.Linear):
-        hf_device_map = {"": "elsewhere"}  # noqa: RUF012 (as transformers leaves it on a model)
-
-        def to(self, device):
-            raise AssertionError("moved")
-
-    teacher = OnlineTeacher(Placed(4, 3))
-    assert teacher.to(torch.device("cpu")) is teacher
 
 
 def test_means_over_batches_are_those_of_all_valid_positions_together():

@@ -53,7 +53,7 @@ def test_volo_d2_teaches_pit_b_one_step(data, tmp_path):
     caching.build(config)
     run = assemble(config, start_accelerator(config), tmp_path)
     assert backbone_size(run.student) == STUDENT_BACKBONE
-    assert backbone_size(build_teacher(config, run.dataset)) == TEACHER_BACKBONE
+    assert backbone_size(build_teacher(config, run.dataset).model) == TEACHER_BACKBONE
 
     plain = run.preparation.inputs(run.dataset, range(CLASSES))
     features = extract_features(run.student, [plain])

@@ -10,8 +10,8 @@ from tpkd.config.loading import ConfigError
 from tpkd.data.configured import load_data
 from tpkd.errors import InputError
 from tpkd.teacher import caching
-from tpkd.teacher.frozen import given_test_logits
 from tpkd.teacher.network import build_teacher, class_map
+from tpkd.teacher.opening import given_test_logits
 from tpkd.training.checkpoint import Checkpoints
 from tpkd.training.directory import read_result
 from tpkd.training.loop import train
@@ -82,7 +82,7 @@ def test_the_way_out_maps_a_teachers_classes_by_name(place):
     run = build(config, place)
     samples = run.batches[0]
     answered = run.teacher.answer(samples.inputs, samples.sample_ids, samples.view_ids).logits
-    own = build_teacher(config, dataset)(samples.inputs)
+    own = build_teacher(config, dataset).model(samples.inputs)
     assert torch.equal(answered, own[:, [1, 0, 2]])
 
 
@@ -104,7 +104,7 @@ def test_a_list_of_classes_with_a_gap_is_refused(place, lines, problem):
     teacher = taught_by(weights, class_names=str(place / "names.txt"))
     with pytest.raises(ConfigError, match=problem):
         build(config_of(place, teacher=teacher, objective="tpkd"), place)
-    assert build_teacher(config_of(place, teacher=taught_by(weights)), _data(place)).class_names == NAMES
+    assert build_teacher(config_of(place, teacher=taught_by(weights)), _data(place)).model.class_names == NAMES
 
 
 def _data(place):
@@ -123,7 +123,7 @@ def test_a_student_of_other_classes_is_refused_unless_its_head_is_new(place):
 
 def test_weights_without_names_are_accepted(place):
     weights = write_weights(place / "t.safetensors", None)
-    model = build_teacher(config_of(place, teacher=taught_by(weights)), _data(place))
+    model = build_teacher(config_of(place, teacher=taught_by(weights)), _data(place)).model
     assert model.class_names is None
 
 

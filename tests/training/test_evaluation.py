@@ -1,4 +1,5 @@
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +21,10 @@ def accelerator(tmp_path_factory):
     return start_accelerator(make_config(tmp_path_factory.mktemp("evaluation")))
 
 
+def in_batches(size):
+    return make_config(Path("unused"), [f"evaluation.batch_size={size}"])
+
+
 @pytest.fixture
 def student():
     return build_model(
@@ -32,7 +37,7 @@ PREPARATION = Preparation(DIGITS_VIEWS)
 
 
 def test_every_sample_counts_once_whatever_the_batch_size(accelerator, student):
-    found = [evaluate(student, DIGITS, PREPARATION, accelerator, batch_size=size) for size in (719, 100, 1)]
+    found = [evaluate(student, DIGITS, PREPARATION, accelerator, in_batches(size)) for size in (719, 100, 1)]
     logits = student.eval()(PREPARATION.inputs(DIGITS, np.arange(len(DIGITS)))).detach()
     for each in found:
         torch.testing.assert_close(each.logits, logits, rtol=0, atol=1e-5)
@@ -47,8 +52,8 @@ def test_accuracy_counts_samples_and_not_classes(accelerator, student):
     with torch.no_grad():
         student.classifier.weight.zero_()
         student.classifier.bias.copy_(torch.eye(10)[3])
-    assert evaluate(student, few, PREPARATION, accelerator, batch_size=2).accuracy == 1.0
-    assert evaluate(student, DIGITS, PREPARATION, accelerator, batch_size=64).accuracy == pytest.approx(
+    assert evaluate(student, few, PREPARATION, accelerator, in_batches(2)).accuracy == 1.0
+    assert evaluate(student, DIGITS, PREPARATION, accelerator, in_batches(64)).accuracy == pytest.approx(
         (DIGITS.labels == 3).mean()
     )
 
@@ -56,14 +61,14 @@ def test_accuracy_counts_samples_and_not_classes(accelerator, student):
 @pytest.mark.parametrize("training", [True, False])
 def test_the_mode_of_the_student_is_put_back_and_dropout_sleeps(accelerator, student, training):
     student.train(training)
-    first, second = (evaluate(student, DIGITS, PREPARATION, accelerator, batch_size=64) for _ in range(2))
+    first, second = (evaluate(student, DIGITS, PREPARATION, accelerator, in_batches(64)) for _ in range(2))
     assert torch.equal(first.logits, second.logits)
     assert student.training is training
     assert not first.logits.requires_grad
 
 
 def test_what_is_published_is_what_diagnose_takes(accelerator, student, tmp_path):
-    found = evaluate(student, DIGITS, PREPARATION, accelerator, batch_size=64)
+    found = evaluate(student, DIGITS, PREPARATION, accelerator, in_batches(64))
     found.publish(tmp_path / "test.safetensors", ("a", "b", "c"))
     saved = load_file(tmp_path / "test.safetensors")
     assert saved.keys() == {"logits", "labels", "sample_ids"}
@@ -71,6 +76,6 @@ def test_what_is_published_is_what_diagnose_takes(accelerator, student, tmp_path
 
 
 def test_an_evaluation_is_frozen(accelerator, student):
-    found = evaluate(student, DIGITS, PREPARATION, accelerator, batch_size=64)
+    found = evaluate(student, DIGITS, PREPARATION, accelerator, in_batches(64))
     with pytest.raises(dataclasses.FrozenInstanceError):
         found.accuracy = 1.0

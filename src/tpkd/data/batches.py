@@ -1,7 +1,7 @@
 """Batches ready for a network, the same for any number of loader workers."""
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -81,6 +81,7 @@ class SampleBatch:
         return SampleBatch(chosen, self.labels[rows], self.sample_ids[rows], self.view_ids[rows])
 
 
+@dataclass(eq=False)
 class TrainingBatches(TorchDataset[SampleBatch | InputError]):
     """Batch k of a run: the samples at the cursors k * batch_size up to (k + 1) * batch_size.
 
@@ -95,30 +96,25 @@ class TrainingBatches(TorchDataset[SampleBatch | InputError]):
         (51, 64, 34)
     """
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        preparation: Preparation,
-        *,
-        seed: int,
-        batch_size: int,
-        num_samples: int,
-        process: int = 0,
-        num_processes: int = 1,
-    ) -> None:
-        """Batches of `batch_size` over all processes, until the run has seen `num_samples`."""
-        if batch_size < 1 or num_samples < 1:
-            raise ValueError(f"batch_size, num_samples: expected at least 1, got {batch_size} and {num_samples}")
-        if not 0 <= process < num_processes:
-            raise ValueError(f"process: expected 0 to {num_processes - 1}, got {process}")
-        self.dataset = dataset
-        self.preparation = preparation
-        self.seed = seed
-        self.order = SampleOrder(seed, len(dataset))
-        self.batch_size = batch_size
-        self.num_samples = num_samples
-        self.process = process
-        self.num_processes = num_processes
+    dataset: Dataset
+    preparation: Preparation
+    _: KW_ONLY
+    seed: int
+    batch_size: int
+    """Over all processes."""
+    num_samples: int
+    """How many the whole run sees."""
+    process: int = 0
+    num_processes: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse batches of nothing and a process that is not one of them."""
+        if self.batch_size < 1 or self.num_samples < 1:
+            found = f"{self.batch_size} and {self.num_samples}"
+            raise ValueError(f"batch_size, num_samples: expected at least 1, got {found}")
+        if not 0 <= self.process < self.num_processes:
+            raise ValueError(f"process: expected 0 to {self.num_processes - 1}, got {self.process}")
+        self.order = SampleOrder(self.seed, len(self.dataset))
 
     def __len__(self) -> int:
         """How many batches; the last may be smaller."""
@@ -134,6 +130,7 @@ class TrainingBatches(TorchDataset[SampleBatch | InputError]):
         return _sample_batch(self.dataset, self.preparation, positions, view_ids)
 
 
+@dataclass(eq=False)
 class PlainBatches(TorchDataset[SampleBatch | InputError]):
     """All samples once, in their own order, as evaluation sees them.
 
@@ -145,13 +142,15 @@ class PlainBatches(TorchDataset[SampleBatch | InputError]):
         [256, 256, 207]
     """
 
-    def __init__(self, dataset: Dataset, preparation: Preparation, *, batch_size: int) -> None:
-        """Batches of at most `batch_size`."""
-        if batch_size < 1:
-            raise ValueError(f"batch_size: expected at least 1, got {batch_size}")
-        self.dataset = dataset
-        self.preparation = preparation
-        self.batch_size = batch_size
+    dataset: Dataset
+    preparation: Preparation
+    _: KW_ONLY
+    batch_size: int
+
+    def __post_init__(self) -> None:
+        """Refuse batches of nothing."""
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size: expected at least 1, got {self.batch_size}")
 
     def __len__(self) -> int:
         """How many batches."""

@@ -1,12 +1,10 @@
 """What a network or a data set says of its classes: how many they are, and what they are called.
 
 - `num_classes_of`, `class_names_of`, `data_class_names`: what can be known of it; None where nothing is said.
-- `check_num_classes`: refuse a teacher with another number of classes.
 - `check_enough_classes`: refuse a task with too few classes for its objective.
-- `check_all_names`: refuse other names, or the same in another order, wherever two parties name their classes.
+- `check_classes`: refuse another number of classes, other names, or the same in another order.
 """
 
-from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
@@ -82,19 +80,6 @@ def data_class_names(dataset: Any) -> tuple[str, ...] | None:
     return next((names for names in found if names is not None), None)
 
 
-def check_num_classes(name: str, student: int | None, teacher: int | None) -> None:
-    """Refuse a teacher of another number of classes, where both say theirs.
-
-    Example:
-        >>> check_num_classes("teacher", 10, 1000)
-        Traceback (most recent call last):
-            ...
-        tpkd.errors.InputError: teacher: expected the 10 classes of the student, got 1000
-    """
-    if student is not None and teacher is not None and student != teacher:
-        raise InputError(f"{name}: expected the {student} classes of the student, got {teacher}")
-
-
 def check_enough_classes(objective: Objective, num_classes: int | None) -> None:
     """Refuse a task with fewer classes than the objective is defined for, where their number is known.
 
@@ -119,14 +104,37 @@ def check_enough_classes(objective: Objective, num_classes: int | None) -> None:
     raise InputError(f"{problem}: {reason}")
 
 
-def check_all_names(*parties: tuple[str, Sequence[str] | None], way_out: str) -> None:
-    """Refuse two parties that name their classes differently; the first of two is what the second is expected to be.
+def check_classes(
+    objective: Objective,
+    student: tuple[str, Any],
+    teacher: tuple[str, Any],
+    data: tuple[str, Any] = ("data", None),
+    *,
+    way_out: str,
+) -> None:
+    """Refuse parties that speak of different classes, as far as they say which they have, and too few of them.
+
+    Args:
+        objective: what is trained.
+        student: what messages call it, and what may know its classes.
+        teacher: likewise.
+        data: likewise, a data set.
+        way_out: what to do about class names that differ.
 
     Example:
-        >>> check_all_names(("the student", ["cat", "dog"]), ("the teacher", None), ("the data", ["cat", "dog"]),
-        ...                 way_out="rename them")
+        >>> from tpkd.objectives.registry import create
+        >>> check_classes(create("tpkd"), ("model", nn.Linear(4, 10)), ("teacher", nn.Linear(4, 1000)), way_out="")
+        Traceback (most recent call last):
+            ...
+        tpkd.errors.InputError: teacher: expected the 10 classes of the student, got 1000
     """
-    for (expected_in, expected), (found_in, found) in combinations(parties, 2):
+    own, theirs = num_classes_of(student[1]), num_classes_of(teacher[1])
+    if own is not None and theirs is not None and own != theirs:
+        raise InputError(f"{teacher[0].split('.')[0]}: expected the {own} classes of the student, got {theirs}")
+    check_enough_classes(objective, theirs if own is None else own)
+    named = [(name, class_names_of(party)) for name, party in (student, teacher)]
+    named.append((data[0], data_class_names(data[1])))
+    for (expected_in, expected), (found_in, found) in combinations(named, 2):
         check_class_names(found, expected, found_in=found_in, expected_in=expected_in, way_out=way_out)
 
 

@@ -3,10 +3,8 @@
 - `choose_objective`: an objective by name and settings or as it is; one whose `needs` the host cannot meet is refused.
 - `build_batch`: the `Batch` of an objective from logits with classes last, as hosts give them.
 - `total_loss`: what an objective makes of it, as the one loss that hosts differentiate.
-- `OnlineTeacher`: a network that is asked in evaluation mode and is seen by no wrapper, optimiser or checkpoint.
-- `CachedTeacher`: the same answers from a teacher cache, by sample id.
+- `choose_teacher`: a network that no wrapper, optimiser or checkpoint sees, or the same answers from a teacher cache.
 - `MonitorMeans`: blocked share, conditional loss, compensation, retention and more as plain numbers, over many batches.
-- `logits_of`: the logits of whatever a network returns.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,11 +20,15 @@ from tpkd.geometry.inputs import class_indices
 from tpkd.objectives.base import Batch, Objective
 from tpkd.objectives.reduction import IGNORE_INDEX
 from tpkd.objectives.registry import create
-from tpkd.teacher.cache.read import TeacherCache, open_cache
+from tpkd.teacher.cache.read import TeacherCache
+from tpkd.teacher.teacher import CachedTeacher, OnlineTeacher, Teacher
 from tpkd.theory.monitor import MIN_CLASSES, observe
 
 LOGITS_AND_LABELS = frozenset({"labels", "teacher_logits"})
 """What every host can give to an objective; some also count epochs."""
+
+TeacherLike = nn.Module | TeacherCache | str | Path
+"""What a user calls a teacher: a network, a cache, or the directory of one."""
 
 
 def choose_objective(
@@ -78,21 +80,19 @@ def choose_objective(
     return objective
 
 
-def logits_of(output: Any) -> Tensor:
-    """The logits of what a network returns: a tensor, something with `logits`, or a tuple that starts with them.
+def choose_teacher(teacher: TeacherLike | None, student: nn.Module) -> Teacher | None:
+    """The teacher of a run: a network, frozen in place, or a cache, open or by its directory; None where there is none.
+
+    Raises:
+        InputError: the network shares a parameter with the student, the cache is damaged, or it is neither.
 
     Example:
-        >>> logits_of({"logits": torch.zeros(2, 3)}).shape, logits_of((torch.zeros(2, 3), None)).shape
-        (torch.Size([2, 3]), torch.Size([2, 3]))
+        >>> choose_teacher(nn.Linear(4, 3), student=nn.Linear(4, 3)).answer(torch.zeros(2, 4)).logits.shape
+        torch.Size([2, 3])
     """
-    if isinstance(output, Mapping):
-        found = output.get("logits")
-    else:
-        found = output[0] if isinstance(output, tuple | list) and output else getattr(output, "logits", output)
-    if isinstance(found, Tensor) and found.is_floating_point():
-        return found
-    keys = f" with {', '.join(map(str, output))}" if isinstance(output, Mapping) else ""
-    raise InputError(f"model: expected it to return logits, got {type(output).__name__}{keys}")
+    if teacher is None:
+        return None
+    return OnlineTeacher(teacher, student=student) if isinstance(teacher, nn.Module) else CachedTeacher(teacher)
 
 
 def build_batch(
@@ -140,86 +140,6 @@ def total_loss(objective: Objective, batch: Batch) -> Float[Tensor, "*positions"
         tensor(0.6931)
     """
     return torch.stack(list(objective.losses(batch).values())).sum(0)
-
-
-class OnlineTeacher:
-    """A network that answers in evaluation mode and never learns.
-
-    It is no `nn.Module` and so hides its network from all that looks for modules: a wrapper for many processes, an
-    optimiser, a state dict, `train()` of whoever holds it.
-
-    Example:
-        >>> teacher = OnlineTeacher(nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5)))
-        >>> teacher.logits(torch.zeros(2, 4)).requires_grad
-        False
-    """
-
-    def __init__(self, model: nn.Module, *, student: nn.Module | None = None) -> None:
-        """Freeze the network in place; one that shares a parameter with the student is refused."""
-        if student is not None:
-            learning = {id(parameter): name for name, parameter in student.named_parameters()}
-            shared = next((learning[id(each)] for each in model.parameters() if id(each) in learning), None)
-            if shared is not None:
-                raise InputError(
-                    f"teacher: expected a network of its own, got one that shares {shared} with the student, "
-                    "which freezing it would stop from learning: pass copy.deepcopy of it"
-                )
-        self.model = model.eval().requires_grad_(False)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "OnlineTeacher":
-        """Itself: a copy of the student, as averaged weights live in, learns from the same teacher."""
-        return self
-
-    def to(self, device: torch.device) -> "OnlineTeacher":
-        """Move the network, unless it was placed or quantised by whoever loaded it."""
-        if getattr(self.model, "hf_device_map", None) is None and not getattr(self.model, "is_quantized", False):
-            self.model.to(device)
-        return self
-
-    def logits(self, *inputs: Any, **named_inputs: Any) -> Tensor:
-        """One forward pass without a graph, whatever mode somebody set the network to meanwhile."""
-        self.model.eval()
-        with torch.no_grad():  # not inference mode: its tensors may not enter a graph, and a loss multiplies with them
-            return logits_of(self.model(*inputs, **named_inputs))
-
-
-class CachedTeacher:
-    """A teacher's answers by sample id, from a cache that `tpkd.teacher.cache.build_cache` or `tpkd cache build` wrote.
-
-    Example:
-        >>> CachedTeacher("/no/such/cache")
-        Traceback (most recent call last):
-            ...
-        tpkd.errors.InputError: /no/such/cache: expected a teacher cache, found no manifest.json
-    """
-
-    def __init__(self, cache: TeacherCache | str | Path) -> None:
-        """Take an open cache, or open and check the one in a directory."""
-        if not isinstance(cache, TeacherCache | str | Path):
-            found = type(cache).__name__  # type: ignore[unreachable]  # users do not run mypy
-            raise InputError(f"teacher: expected a network, a teacher cache or the directory of one, got {found}")
-        self.cache = cache if isinstance(cache, TeacherCache) else open_cache(cache)
-
-    @property
-    def num_classes(self) -> int:
-        """K."""
-        return self.cache.recipe.num_classes
-
-    @property
-    def class_names(self) -> tuple[str, ...] | None:
-        """The names of the columns, where the cache knows them."""
-        return self.cache.recipe.class_names
-
-    def logits(
-        self,
-        sample_ids: Int[Tensor, "N"],
-        view_ids: Int[Tensor, "N"] | None = None,
-        *,
-        device: torch.device | None = None,
-    ) -> Float[Tensor, "N K"]:
-        """The rows of these samples on a device; view ids may be left out where every sample has one view."""
-        views = None if view_ids is None else view_ids.cpu()
-        return self.cache.read(sample_ids.cpu(), views).to(device or sample_ids.device)
 
 
 class MonitorMeans:

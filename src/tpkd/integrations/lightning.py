@@ -6,8 +6,6 @@ returns the mean over its own valid positions, which is the number worth a log l
 share of the whole effective batch, so that the gradient of a step is that of the mean over all its valid positions.
 """
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Self
 
 import torch
@@ -16,25 +14,18 @@ from torch import Tensor, nn
 
 from tpkd.errors import InputError, extra
 from tpkd.geometry.inputs import class_indices
-from tpkd.integrations.classes import (
-    check_all_names,
-    check_enough_classes,
-    check_num_classes,
-    class_names_of,
-    data_class_names,
-    num_classes_of,
-)
+from tpkd.integrations.classes import check_classes
 from tpkd.integrations.common import (
     LOGITS_AND_LABELS,
-    CachedTeacher,
     MonitorMeans,
-    OnlineTeacher,
+    TeacherLike,
     choose_objective,
+    choose_teacher,
     total_loss,
 )
 from tpkd.objectives.base import Batch, Objective
 from tpkd.objectives.reduction import IGNORE_INDEX
-from tpkd.teacher.cache.read import TeacherCache
+from tpkd.teacher.teacher import OnlineTeacher, Teacher
 
 with extra("lightning"):
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -68,7 +59,7 @@ class DistillationModule(LightningModule):
         ['net.bias', 'net.weight']
     """
 
-    _teacher: OnlineTeacher | CachedTeacher | None = None
+    _teacher: Teacher | None = None
     _objective: Objective | None = None
     _prepared_for: tuple[torch.device, int] | None = None
     _count: Tensor | None = None
@@ -78,12 +69,7 @@ class DistillationModule(LightningModule):
     seen: tuple[Tensor, Tensor, Tensor] | None = None
     """Student logits, teacher logits and labels of the last training step, without a graph, for who watches."""
 
-    def distill_from(
-        self,
-        teacher: nn.Module | TeacherCache | str | Path | None,
-        objective: str | Objective = "tpkd",
-        **settings: Any,
-    ) -> Self:
+    def distill_from(self, teacher: TeacherLike | None, objective: str | Objective = "tpkd", **settings: Any) -> Self:
         """Choose the teacher and the objective; returns the module itself.
 
         Args:
@@ -107,9 +93,7 @@ class DistillationModule(LightningModule):
         chosen = choose_objective(objective, settings, host="Lightning", has_teacher=has_teacher, gives=gives)
         if isinstance(teacher, nn.Module):
             _refuse_inside(self, teacher)
-            self._teacher = OnlineTeacher(teacher, student=self)
-        else:
-            self._teacher = None if teacher is None else CachedTeacher(teacher)
+        self._teacher = choose_teacher(teacher, self)
         self._objective, self._prepared_for = chosen, None
         self._check_classes()
         return self
@@ -147,7 +131,9 @@ class DistillationModule(LightningModule):
         if objective is None:
             raise InputError("teacher: expected one before the first step, got none: call distill_from(teacher)")
         self._prepare()
-        teacher_logits = self._ask_teacher(student_logits.device, inputs, sample_ids, view_ids)
+        teacher_logits = None
+        if self._teacher is not None:
+            teacher_logits = self._teacher.answer(inputs, sample_ids, view_ids).logits.to(student_logits.device)
         batch = Batch(
             student_logits=student_logits,
             labels=labels,
@@ -197,33 +183,15 @@ class DistillationModule(LightningModule):
                     parameter.grad.mul_(before / whole)
         return loss * (parts * count / whole)
 
-    def _ask_teacher(
-        self, device: torch.device, inputs: Any, sample_ids: Tensor | None, view_ids: Tensor | None
-    ) -> Tensor | None:
-        if isinstance(self._teacher, CachedTeacher):
-            if sample_ids is None:
-                raise InputError("sample_ids: expected which rows of the teacher cache to read, got None")
-            return self._teacher.logits(sample_ids, view_ids, device=device)
-        if self._teacher is None:
-            return None
-        if inputs is None:
-            raise InputError("inputs: expected what to call the teacher with, got None")
-        if isinstance(inputs, Mapping):
-            return self._teacher.logits(**inputs)
-        return self._teacher.logits(*(inputs if isinstance(inputs, tuple | list) else (inputs,)))
-
     def _check_classes(self) -> None:
         """Compare what the module, its teacher and the data of its trainer say of their classes, if anything."""
         assert self._objective is not None
-        taught = self._teacher.model if isinstance(self._teacher, OnlineTeacher) else self._teacher
-        own, theirs = num_classes_of(self), num_classes_of(taught)
-        check_num_classes("teacher", own, theirs)
-        check_enough_classes(self._objective, theirs if own is None else own)
         loader = None if self._trainer is None else getattr(self._trainer, "train_dataloader", None)
-        check_all_names(
-            ("the student", class_names_of(self)),
-            ("teacher", class_names_of(taught)),
-            ("train_dataloader", data_class_names(getattr(loader, "dataset", None))),
+        check_classes(
+            self._objective,
+            ("the student", self),
+            ("teacher", self._teacher and self._teacher.about),
+            ("train_dataloader", getattr(loader, "dataset", None)),
             way_out="bring all into one order, and give classes that mean the same one name",
         )
 

@@ -11,17 +11,12 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from tpkd.errors import InputError, extra
-from tpkd.integrations.classes import (
-    check_all_names,
-    check_enough_classes,
-    check_num_classes,
-    class_names_of,
-    num_classes_of,
-)
-from tpkd.integrations.common import OnlineTeacher, choose_objective, total_loss
+from tpkd.integrations.classes import check_classes
+from tpkd.integrations.common import choose_objective, total_loss
 from tpkd.integrations.timm_criterion import check_criterion
 from tpkd.objectives.base import Batch, Objective
 from tpkd.objectives.reduction import IGNORE_INDEX
+from tpkd.teacher.teacher import OnlineTeacher
 
 with extra("vision"):
     from timm.task import DistillationTeacher, TrainingTask
@@ -163,7 +158,12 @@ class DistillationTask(TrainingTask):  # type: ignore[misc]  # timm is not there
             teacher_mean = teacher.mean_kd.flatten().tolist() if teacher_mean is None else teacher_mean
             teacher_std = teacher.std_kd.flatten().tolist() if teacher_std is None else teacher_std
             teacher = teacher.model
-        _check_classes(self.objective, student, unwrap_model(teacher))
+        check_classes(
+            self.objective,
+            ("student_model.pretrained_cfg", student),
+            ("teacher_model.pretrained_cfg", unwrap_model(teacher)),
+            way_out="bring both into one order, or remove label_names where they no longer say what the outputs are",
+        )
         seen = _statistics(student, mean, std, prefix="")
         expected = _statistics(unwrap_model(teacher), teacher_mean, teacher_std, prefix="teacher_")
         self._teacher = OnlineTeacher(teacher, student=student).to(self.device)
@@ -192,7 +192,7 @@ class DistillationTask(TrainingTask):  # type: ignore[misc]  # timm is not there
             `loss`, the mean over the images; `output` and `teacher_output`, the logits of both.
         """
         student_logits = self.trainable_module(input)
-        teacher_logits = self._teacher.logits(self._for_teacher(input))
+        teacher_logits = self._teacher(self._for_teacher(input))
         batch = Batch(student_logits=student_logits, teacher_logits=teacher_logits)
         loss = self._loss(batch, target) if target.ndim == 1 else self._mixed_loss(batch, recover_labels(target))
         return {"loss": loss, "output": student_logits, "teacher_output": teacher_logits}
@@ -233,16 +233,6 @@ class DistillationTask(TrainingTask):  # type: ignore[misc]  # timm is not there
         self._teacher.model._apply(fn, recurse)  # type: ignore[no-untyped-call]
         super()._apply(fn, recurse)
         return self
-
-
-def _check_classes(objective: Objective, student: nn.Module, teacher: nn.Module) -> None:
-    check_num_classes("teacher_model", num_classes_of(student), num_classes_of(teacher))
-    check_enough_classes(objective, num_classes_of(student))
-    check_all_names(
-        ("student_model.pretrained_cfg", class_names_of(student)),
-        ("teacher_model.pretrained_cfg", class_names_of(teacher)),
-        way_out="bring both into one order, or remove label_names where they no longer say what the outputs are",
-    )
 
 
 def _statistics(

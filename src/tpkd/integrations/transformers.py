@@ -5,35 +5,26 @@
 
 import inspect
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tpkd.errors import InputError, extra
-from tpkd.integrations.classes import (
-    check_all_names,
-    check_enough_classes,
-    check_num_classes,
-    class_names_of,
-    data_class_names,
-    num_classes_of,
-)
+from tpkd.integrations.classes import check_classes
 from tpkd.integrations.common import (
     LOGITS_AND_LABELS,
-    CachedTeacher,
     MonitorMeans,
-    OnlineTeacher,
+    TeacherLike,
     build_batch,
     choose_objective,
-    logits_of,
+    choose_teacher,
     total_loss,
 )
 from tpkd.integrations.vocabulary import TOKENS, check_images, check_length, check_tokens, positions_of
 from tpkd.objectives import Objective
 from tpkd.objectives.registry import create
-from tpkd.teacher.cache.read import TeacherCache
+from tpkd.teacher.teacher import OnlineTeacher, logits_of
 
 with extra("text"):
     from transformers import Trainer, TrainerCallback
@@ -41,6 +32,7 @@ with extra("text"):
 
 SAMPLE_ID, VIEW_ID = "sample_id", "view_id"
 """The columns by which a teacher cache is read; the second only where samples have several views."""
+_KEYS = frozenset({SAMPLE_ID, VIEW_ID})
 _NOBODY_TO_ASK = "teacher: expected a model or a teacher cache, because MonitorCallback compares with it"
 
 
@@ -117,7 +109,7 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
     def __init__(
         self,
         *args: Any,
-        teacher: nn.Module | TeacherCache | str | Path | None = None,
+        teacher: TeacherLike | None = None,
         objective: str | Objective = "tpkd",
         objective_settings: Mapping[str, Any] | None = None,
         teacher_processing_class: Any = None,
@@ -131,12 +123,15 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
         self.objective = choose_objective(
             objective, objective_settings, host="a Trainer", has_teacher=teacher is not None, gives=gives
         )
-        check_enough_classes(self.objective, num_classes_of(self.model))
         self._student_columns: frozenset[str] = frozenset()
         self._teacher_columns: frozenset[str] = frozenset()
+        if teacher is not None:
+            self._teacher_columns = _named_inputs(teacher) if isinstance(teacher, nn.Module) else _KEYS
         self._teacher_positions: int | None = None
-        self.teacher = None if teacher is None else self._open_teacher(teacher)
-        self._check_names()
+        self.teacher = choose_teacher(teacher, self.model)
+        if self.teacher is not None:
+            self.teacher.to(self.args.device)
+        self._check_classes()
         if check_inputs and isinstance(teacher, nn.Module):
             self._check_inputs(teacher, teacher_processing_class)
         if self.teacher is None and self._monitors:
@@ -234,27 +229,14 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
                 "single correct class to protect; train on the class of largest weight"
             )
 
-    def _open_teacher(self, teacher: nn.Module | TeacherCache | str | Path) -> OnlineTeacher | CachedTeacher:
-        num_classes = num_classes_of(self.model)
-        if not isinstance(teacher, nn.Module):
-            cached = CachedTeacher(teacher)
-            check_num_classes("teacher cache", num_classes, cached.num_classes)
-            self._teacher_columns = frozenset({SAMPLE_ID, VIEW_ID})
-            return cached
-        check_num_classes("teacher.config.num_labels", num_classes, num_classes_of(teacher))
-        self._teacher_columns = _named_inputs(teacher)
-        return OnlineTeacher(teacher, student=self.model).to(self.args.device)
-
-    def _check_names(self) -> None:
-        """Compare the class names of student, teacher and training data, as far as they have any."""
-        if isinstance(self.teacher, CachedTeacher):
-            taught = ("teacher cache", self.teacher.class_names)
-        else:
-            taught = ("teacher.config.id2label", None if self.teacher is None else class_names_of(self.teacher.model))
-        check_all_names(
-            ("model.config.id2label", class_names_of(self.model)),
-            taught,
-            ("train_dataset", data_class_names(self.train_dataset)),
+    def _check_classes(self) -> None:
+        """Compare what student, teacher and training data say of their classes, if anything."""
+        online = isinstance(self.teacher, OnlineTeacher)
+        check_classes(
+            self.objective,
+            ("model.config.id2label", self.model),
+            ("teacher.config.id2label" if online else "teacher cache", self.teacher and self.teacher.about),
+            ("train_dataset", self.train_dataset),
             way_out="bring all into one order, and give classes that mean the same one name (id2label of a "
             'configuration; dataset.cast_column("label", ClassLabel(names=...)) where labels were renumbered)',
         )
@@ -281,7 +263,7 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
     def _student_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         self._set_signature_columns_if_needed()
         # A student that names nothing takes whatever comes; what a cache is read by is never meant for it.
-        foreign = self._teacher_columns - self._student_columns if self._student_columns else {SAMPLE_ID, VIEW_ID}
+        foreign = self._teacher_columns - self._student_columns if self._student_columns else _KEYS
         return {name: value for name, value in inputs.items() if name not in foreign}
 
     def _ask_teacher(self, inputs: Mapping[str, Any], student_logits: Tensor) -> Tensor:
@@ -292,7 +274,7 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
             check_length(inputs.get(TOKENS), self._teacher_positions)
             try:
                 with self.accelerator.autocast():
-                    return self.teacher.logits(**{name: value for name, value in inputs.items() if name in read})
+                    return self.teacher({name: value for name, value in inputs.items() if name in read})
             except IndexError as error:
                 raise InputError(
                     "teacher: expected it to know every number of the student's inputs, found one beyond its tables "
@@ -308,7 +290,8 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
                 f"teacher: expected a model, because a cache holds one row a sample and the student returns logits of "
                 f"shape {tuple(student_logits.shape)}"
             )
-        return self.teacher.logits(inputs[SAMPLE_ID], inputs.get(VIEW_ID), device=student_logits.device)
+        keys = (inputs[SAMPLE_ID], inputs.get(VIEW_ID))
+        return self.teacher.answer(None, *keys).logits.to(student_logits.device)
 
 
 def _named_inputs(model: nn.Module) -> frozenset[str]:

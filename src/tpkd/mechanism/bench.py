@@ -21,7 +21,7 @@ from tpkd.mechanism.record import Scaling, SnapshotState, StudySource
 from tpkd.models.weights import weights_fingerprint
 from tpkd.parameter_space import network_logits
 from tpkd.teacher.cache.recipe import library_versions
-from tpkd.teacher.frozen import FrozenModel
+from tpkd.teacher.teacher import Teacher
 from tpkd.theory.monitor import MIN_CLASSES
 from tpkd.training.checkpoint import Checkpoint
 from tpkd.training.directory import CONFIG_NAME, check_bound
@@ -52,7 +52,7 @@ class Bench:
 
     run: Run
     directory: Path
-    teacher: FrozenModel
+    teacher: Teacher
     beta: float = PAPER_BETA
     """The coefficient of TPKD and its controls."""
 

@@ -23,8 +23,9 @@ from tpkd.mechanism.record import (
     Scaling,
     SnapshotState,
 )
-from tpkd.teacher.frozen import FrozenModel, OnlineModel, given_test_logits
-from tpkd.teacher.network import build_teacher, class_map, teacher_preparation
+from tpkd.teacher.network import build_teacher, teacher_preparation
+from tpkd.teacher.opening import given_test_logits
+from tpkd.teacher.teacher import Teacher
 from tpkd.theory import Diagnosis
 
 STATEMENTS = {
@@ -121,14 +122,13 @@ def _no_answers_to_test(bench: Bench) -> str | None:
     return None
 
 
-def _teacher(bench: Bench, split: str) -> tuple[FrozenModel, Preparation]:
+def _teacher(bench: Bench, split: str) -> tuple[Teacher, Preparation]:
     """Teacher and preprocessing for a split: a cache holds the training samples only."""
     config, run = bench.run.config, bench.run
     if split == "train":
         return bench.teacher, run.preparation
-    model = build_teacher(config, run.dataset).to(run.accelerator.device)
-    mapping = class_map(config, run.dataset)
-    return OnlineModel(model, (), mapping), teacher_preparation(config, run.dataset)
+    teacher = build_teacher(config, run.dataset).to(run.accelerator.device)
+    return teacher, teacher_preparation(config, run.dataset)
 
 
 def _state(bench: Bench, about: SnapshotState, pool: _Pool, checks: Checks) -> BlockingState:

@@ -1,6 +1,7 @@
 """`tpkd cache`: a teacher's answers, or those of the student at its start, from a run's configuration."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,26 +13,25 @@ from torch import Tensor
 from tpkd.competence.counts import AnswerCounts
 from tpkd.competence.reading import competence_sentences
 from tpkd.config.loading import ConfigError, expand_data
-from tpkd.config.schema import RunConfig
+from tpkd.config.schema import InitialConfig, RunConfig, TeacherConfig
 from tpkd.data.batches import ModelInputs, Preparation
 from tpkd.data.configured import load_data
 from tpkd.data.dataset import Dataset
 from tpkd.data.order import SampleOrder
 from tpkd.data.slicing import to_device
 from tpkd.errors import InputError
-from tpkd.models.checks import check_inputs
-from tpkd.models.classifier import Classifier, freeze
 from tpkd.models.preparation import student_preparation
 from tpkd.models.student import build_student
 from tpkd.teacher.cache.build import BuildProgress, build_cache
-from tpkd.teacher.cache.manifest import MANIFEST_NAME, damaged_shards, read_manifest
-from tpkd.teacher.cache.read import open_cache
+from tpkd.teacher.cache.manifest import MANIFEST_NAME, read_manifest
+from tpkd.teacher.cache.read import TeacherCache, open_cache
 from tpkd.teacher.cache.recipe import CacheRecipe
 from tpkd.teacher.cache.rows import CacheRows, hash_keys
 from tpkd.teacher.cache.shards import row_bytes
 from tpkd.teacher.cache.verify import VerifyReport, cache_info, verify_cache
-from tpkd.teacher.network import build_teacher, class_map, teacher_preparation, teacher_source
-from tpkd.teacher.recipes import cache_rows, initial_recipe, known_recipe, layer_tensor, teacher_recipe
+from tpkd.teacher.network import build_teacher, teacher_preparation, teacher_source
+from tpkd.teacher.recipes import cache_rows, known_recipe, network_recipe
+from tpkd.teacher.teacher import OnlineTeacher
 
 NETWORKS = ("teacher", "initial")
 BLOCK_ROWS = 256
@@ -53,11 +53,16 @@ class CachePlan:
     directory: Path
     rows: CacheRows
     recipe: CacheRecipe
-    forward: Callable[[Any], dict[str, Tensor]]
+    network: OnlineTeacher
     dataset: Dataset
     preparation: Preparation
     source: str | None
     """What the network was built from."""
+
+    def forward(self, inputs: ModelInputs) -> dict[str, Tensor]:
+        """What the network says, by the names of the recipe."""
+        found = self.network.answer(to_device(inputs, _device()), with_layers=True)
+        return dict(zip(self.recipe.columns, (found.logits, *found.layer_features), strict=True))
 
 
 def plan_cache(config: RunConfig, network: str = "teacher", *, directory: str | Path | None = None) -> CachePlan:
@@ -74,38 +79,26 @@ def plan_cache(config: RunConfig, network: str = "teacher", *, directory: str | 
     if network not in NETWORKS:
         raise InputError(f"network: expected {' or '.join(NETWORKS)}, found {network!r}")
     dataset = load_data(config, "train")
+    section: TeacherConfig | InitialConfig | None
     if network == "teacher":
-        if config.teacher is None:
+        section = config.teacher
+        if section is None:
             raise ConfigError("teacher: missing, and there is nothing to build a cache of")
-        model = build_teacher(config, dataset)
+        asked, source = build_teacher(config, dataset), teacher_source(config, dataset)
         preparation = teacher_preparation(config, dataset)
-        check_inputs("teacher", str(config.teacher.model), model, dataset, preparation)
-        recipe, source = teacher_recipe(config, dataset, model), teacher_source(config, dataset)
-        place, layers, mapping = config.teacher.cache, config.teacher.layers, class_map(config, dataset)
     else:
-        model = freeze(build_student(config, dataset))
+        section = config.initial
+        asked, source = OnlineTeacher(build_student(config, dataset)), None
         preparation = student_preparation(config, dataset)
-        recipe, source = initial_recipe(config, dataset, model), None
-        place, layers, mapping = config.initial.cache, (), None
-    if directory is None and place is None:
+    if directory is None and section.cache is None:
         raise ConfigError(f"{network}.cache: missing, and the cache needs a directory")
-    forward = _forward(model, layers, mapping.apply if mapping else lambda logits: logits)
-    rows, target = cache_rows(dataset, preparation), Path(directory or expand_data(str(place)))
-    return CachePlan(target, rows, recipe, forward, dataset, preparation, source)
+    target = Path(directory or expand_data(str(section.cache)))
+    recipe, rows = network_recipe(asked, dataset, preparation, section.cache_dtype), cache_rows(dataset, preparation)
+    return CachePlan(target, rows, recipe, asked.to(_device()), dataset, preparation, source)
 
 
-def _forward(
-    model: Classifier, layers: tuple[int, ...], to_classes: Callable[[Tensor], Tensor]
-) -> Callable[[ModelInputs], dict[str, Tensor]]:
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model.to(device)
-
-    def forward(inputs: ModelInputs) -> dict[str, Tensor]:
-        output = model.outputs(to_device(inputs, device), layers)
-        features = zip(map(layer_tensor, layers), output.layer_features, strict=True)
-        return {"logits": to_classes(output.logits), **dict(features)}
-
-    return forward
+def _device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def build(
@@ -128,9 +121,10 @@ def build(
     """
     if network == "teacher" and (finished := _finished(config)) is not None:
         if on_progress is not None:
-            on_progress(finished[1])
-        note_cached_teacher(finished[0], load_data(config, "train"), on_note)
-        return finished[0]
+            rows = len(finished)
+            on_progress(BuildProgress(rows, rows, rows * row_bytes(finished.recipe), None))
+        note_cached_teacher(finished.directory, load_data(config, "train"), on_note)
+        return finished.directory
     plan = plan_cache(config, network)
     if network == "teacher":
         note_teacher_sample(config, plan, on_note)
@@ -174,9 +168,8 @@ def _student_logits(config: RunConfig, dataset: Dataset, positions: Any, views: 
     student = config.student
     if student.head == "probe" and not (student.probe_file and Path(expand_data(student.probe_file)).exists()):
         return None
-    model = freeze(build_student(config, dataset))
-    logits: Tensor = model(student_preparation(config, dataset).inputs(dataset, positions, views))
-    return logits
+    inputs = student_preparation(config, dataset).inputs(dataset, positions, views)
+    return OnlineTeacher(build_student(config, dataset))(inputs)
 
 
 def note_cached_teacher(directory: Path, dataset: Dataset, on_note: OnNote) -> None:
@@ -192,27 +185,24 @@ def note_cached_teacher(directory: Path, dataset: Dataset, on_note: OnNote) -> N
         on_note(sentence)
 
 
-def _finished(config: RunConfig) -> tuple[Path, BuildProgress] | None:
-    """Directory and state of a teacher's cache that is whole, undamaged and this teacher's."""
+def _finished(config: RunConfig) -> TeacherCache | None:
+    """A teacher's cache that is whole, undamaged and known to be this teacher's without building it."""
     teacher = config.teacher
     if teacher is None or teacher.model is None or teacher.cache is None:
         return None
     directory = Path(expand_data(teacher.cache))
     if not (directory / MANIFEST_NAME).exists():
         return None
-    manifest = read_manifest(directory)
-    if manifest.rows_written != manifest.rows:
-        return None
     dataset = load_data(config, "train")
-    expected = known_recipe(config, dataset, manifest)
+    expected = known_recipe(config, dataset, read_manifest(directory))
     if expected is None:
         return None
     rows = cache_rows(dataset, teacher_preparation(config, dataset))
-    if expected.differences(manifest.recipe) or hash_keys(rows.sample_ids, rows.view_ids) != manifest.keys_sha256:
-        return None
-    if damaged_shards(directory, manifest):
-        return None
-    return directory, BuildProgress(len(rows), len(rows), len(rows) * row_bytes(expected), None)
+    with suppress(InputError):
+        cache = open_cache(directory, expected=expected)
+        if hash_keys(rows.sample_ids, rows.view_ids) == cache.manifest.keys_sha256:
+            return cache
+    return None
 
 
 def verify(

@@ -7,11 +7,12 @@ from tpkd.data.batches import Preparation
 from tpkd.data.class_map import ClassMap
 from tpkd.data.dataset import Dataset
 from tpkd.errors import InputError
-from tpkd.models.checks import check_teacher_classes
-from tpkd.models.classifier import Classifier, freeze
+from tpkd.models.checks import check_inputs, check_teacher_classes
+from tpkd.models.classifier import Classifier
 from tpkd.models.preparation import build_preparation, model_spec, student_preparation
 from tpkd.models.registry import build_model
 from tpkd.models.spec import ModelSpec, model_source
+from tpkd.teacher.teacher import OnlineTeacher
 
 
 def teacher_preparation(config: RunConfig, dataset: Dataset) -> Preparation:
@@ -34,8 +35,8 @@ def class_map(config: RunConfig, dataset: Dataset) -> ClassMap | None:
         return ClassMap.from_names(names, dataset.class_names, teacher.rename)
 
 
-def build_teacher(config: RunConfig, dataset: Dataset) -> Classifier:
-    """The teacher in evaluation mode, its parameters frozen.
+def build_teacher(config: RunConfig, dataset: Dataset) -> OnlineTeacher:
+    """The network of the teacher, tried on one sample, answering in the classes of the data.
 
     Raises:
         ConfigError: there is none, its weights were never trained and nothing asks for such a teacher, or a file of it
@@ -51,7 +52,8 @@ def build_teacher(config: RunConfig, dataset: Dataset) -> Classifier:
         check_teacher_classes(teacher, dataset, mapping, model)
         model.check_layers(teacher.layers)
     _check_trained(teacher, model)
-    return freeze(model)
+    check_inputs("teacher", teacher.model, model, dataset, teacher_preparation(config, dataset))
+    return OnlineTeacher(model, layers=teacher.layers, class_map=mapping)
 
 
 def _spec(teacher: TeacherConfig, dataset: Dataset, mapping: ClassMap | None) -> ModelSpec:

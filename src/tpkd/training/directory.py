@@ -15,7 +15,7 @@ from tpkd.config.loading import config_yaml, load_config
 from tpkd.config.schema import RunConfig
 from tpkd.errors import InputError
 from tpkd.files import first_free, reading, write_file, writing
-from tpkd.lock import LOCK_NAME, locked
+from tpkd.lock import LOCK_NAME, Hold, locked
 from tpkd.models.student import PROBE_NAME
 from tpkd.objectives.tpkd_kernel import has_kernel
 from tpkd.record import Record, added
@@ -79,56 +79,13 @@ class Environment(Record):
     libraries: dict[str, str]
 
 
-@dataclass(frozen=True)
-class Hold:
-    """A directory that a process writes into, as it was when the process took hold of it.
-
-    Example:
-        >>> import tempfile
-        >>> place = Path(tempfile.mkdtemp())
-        >>> hold = Hold.of(place)
-        >>> place.rmdir()
-        >>> hold.check()
-        Traceback (most recent call last):
-            ...
-        tpkd.errors.InputError: ...: moved, removed or replaced while a run was writing there; ...
-    """
-
-    directory: Path
-    identity: tuple[int, int] | None
-    """Of the file system and in it; None for a process that leaves it to another one to look."""
-
-    @classmethod
-    def of(cls, directory: Path) -> "Hold":
-        """Take hold of a directory that is there."""
-        return cls(directory, _identity(directory))
-
-    def check(self) -> None:
-        """Refuse to go on in another place than the one that was taken; called before anything is written.
-
-        Raises:
-            InputError: another directory, or none, goes by the name now.
-        """
-        if self.identity is not None and _identity(self.directory) != self.identity:
-            what = "moved, removed or replaced while a run was writing there"
-            raise InputError(f"{self.directory}: {what}; put it back and the same command continues")
-
-
-def _identity(directory: Path) -> tuple[int, int] | None:
-    try:
-        found = directory.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
 @contextmanager
 def held(directory: Path, *, main: bool) -> Iterator[Hold]:
     """Hold the run directory; a second run in it is refused. Processes of one run share the hold of the first."""
     if not main:
         yield Hold(directory, None)
         return
-    with locked(directory, "run"):
+    with locked(directory, "run") as hold:
         # Of a run that was killed while it published a file; only its holder knows that nobody is writing.
         # Other runs may have their directories in this one, and be writing there.
         kept = [(directory / name).rglob(".*.partial") for name in (CHECKPOINTS_NAME, SNAPSHOTS_NAME)]
@@ -136,7 +93,7 @@ def held(directory: Path, *, main: bool) -> Iterator[Hold]:
             if partial.is_file():
                 with writing(partial, "removed"):
                     partial.unlink()
-        yield Hold.of(directory)
+        yield hold
 
 
 def has_progress(directory: Path) -> bool:

@@ -11,11 +11,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from tpkd.class_names import to_metadata
+from tpkd.config.schema import RunConfig
 from tpkd.data.batches import PlainBatches, Preparation, load_batches
 from tpkd.data.dataset import Dataset
 from tpkd.data.slicing import to_device
 from tpkd.files import write_file
 from tpkd.models.classifier import Classifier
+from tpkd.teacher.teacher import OnlineTeacher
 
 
 @dataclass(frozen=True)
@@ -39,28 +41,28 @@ class Evaluation:
 
 @torch.no_grad()
 def evaluate(
-    student: Classifier,
+    network: Classifier | OnlineTeacher,
     dataset: Dataset,
     preparation: Preparation,
     accelerator: Any,
-    *,
-    batch_size: int,
-    workers: int = 0,
+    config: RunConfig,
 ) -> Evaluation:
-    """Every sample once, as it is, each process a share of the batches; the student's mode is put back afterwards.
+    """Every sample once, as it is, each process a share of the batches; the network's mode is put back afterwards.
 
     Networks without statistics of their batch give the same numbers for any number of processes.
     """
+    batch_size = config.evaluation.batch_size
     batches = PlainBatches(dataset, preparation, batch_size=batch_size)
     bounds = [len(batches) * part // accelerator.num_processes for part in range(accelerator.num_processes + 1)]
     start, stop = bounds[accelerator.process_index :][:2]
     found = [torch.empty(0, dataset.num_classes, device=accelerator.device)]
-    training = student.training
-    student.eval()
-    for batch in load_batches(batches, start=start, stop=stop, workers=workers):
+    module = network.model if isinstance(network, OnlineTeacher) else network
+    training = module.training
+    module.eval()
+    for batch in load_batches(batches, start=start, stop=stop, workers=config.workers):
         with accelerator.autocast():
-            found.append(student(to_device(batch.inputs, accelerator.device)).float())
-    student.train(training)
+            found.append(network(to_device(batch.inputs, accelerator.device)).float())
+    module.train(training)
     sizes = [last - first for first, last in pairwise(min(bound * batch_size, len(dataset)) for bound in bounds)]
     padded = accelerator.gather(accelerator.pad_across_processes(torch.cat(found)))
     logits = torch.cat([share[:size] for share, size in zip(padded.split(max(sizes)), sizes, strict=True)])

@@ -15,11 +15,12 @@ from tpkd.config.schema import RunConfig
 from tpkd.data.batches import load_batches
 from tpkd.errors import InputError
 from tpkd.files import write_file
+from tpkd.lock import Hold
 from tpkd.models.weights import save_weights, weights_fingerprint
 from tpkd.termination import TerminatedError, deferred
 from tpkd.training import directory as run_directory
 from tpkd.training.checkpoint import Checkpoint, Checkpoints
-from tpkd.training.directory import SNAPSHOTS_NAME, STUDENT_NAME, TEST_LOGITS_NAME, Hold, RunResult, read_result
+from tpkd.training.directory import SNAPSHOTS_NAME, STUDENT_NAME, TEST_LOGITS_NAME, RunResult, read_result
 from tpkd.training.evaluation import Evaluation, evaluate
 from tpkd.training.log import RunLog, check_metrics
 from tpkd.training.optimizer import set_rate
@@ -235,14 +236,7 @@ def snapshot_states(directory: Path, epoch: int) -> Checkpoints:
 
 
 def _evaluate(run: Run, progress: Progress, log: RunLog, epoch: int) -> Evaluation:
-    found = evaluate(
-        run.student,
-        run.test_dataset,
-        run.preparation,
-        run.accelerator,
-        batch_size=run.config.evaluation.batch_size,
-        workers=run.config.workers,
-    )
+    found = evaluate(run.student, run.test_dataset, run.preparation, run.accelerator, run.config)
     wrong = ~functional.cross_entropy(found.logits, found.labels, reduction="none").isfinite()
     if wrong.any():
         samples = name_samples(found.sample_ids[wrong].tolist())

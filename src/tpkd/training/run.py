@@ -25,7 +25,8 @@ from tpkd.models.registry import check_model
 from tpkd.models.student import build_student
 from tpkd.objectives import Objective, create, describe
 from tpkd.objectives.base import Batch
-from tpkd.teacher.frozen import FrozenModel, open_initial, open_teacher
+from tpkd.teacher.opening import open_initial, open_teacher
+from tpkd.teacher.teacher import Teacher
 from tpkd.theory.monitor import MIN_CLASSES
 from tpkd.training.optimizer import build_optimizer
 
@@ -61,8 +62,8 @@ class Run:
     module: nn.Module
     objective: Objective
     optimizer: torch.optim.Optimizer
-    teacher: FrozenModel | None
-    initial: FrozenModel | None
+    teacher: Teacher | None
+    initial: Teacher | None
 
     @property
     def can_look(self) -> bool:
@@ -217,7 +218,7 @@ def assemble(config: RunConfig, accelerator: Any, directory: Path) -> Run:
     return run
 
 
-def build_objective(config: RunConfig, student: Classifier, teacher: FrozenModel | None) -> Objective:
+def build_objective(config: RunConfig, student: Classifier, teacher: Teacher | None) -> Objective:
     """The configured objective with its own networks built, drawn by the run's seed.
 
     Raises:

@@ -14,6 +14,8 @@ from tpkd.training.log import Averages
 from tpkd.training.randomness import random_state, restore_random_state
 from tpkd.training.run import Run
 
+_KEPT = ("skipped_steps", "seconds", "metrics_bytes", "metrics_sha256")
+
 
 @dataclass
 class Progress:
@@ -56,10 +58,7 @@ def capture(run: Run, progress: Progress) -> tuple[dict[str, dict[str, Tensor]],
     }
     values = {
         "class_names": list(run.dataset.class_names),
-        "skipped_steps": progress.skipped_steps,
-        "seconds": progress.seconds,
-        "metrics_bytes": progress.metrics_bytes,
-        "metrics_sha256": progress.metrics_sha256,
+        **{name: getattr(progress, name) for name in _KEPT},
         "processes": run.accelerator.num_processes,
         "recent": progress.recent.state,
         "epoch": progress.epoch.state,
@@ -100,13 +99,9 @@ def restore(run: Run, checkpoint: Checkpoint) -> Progress:
         _restore_generators(run, checkpoint)
         return Progress(
             step=checkpoint.step,
-            skipped_steps=values["skipped_steps"],
-            seconds=values["seconds"],
-            metrics_bytes=values["metrics_bytes"],
-            metrics_sha256=values["metrics_sha256"],
-            processes=values["processes"],
             recent=Averages(values["recent"]),
             epoch=Averages(values["epoch"]),
+            **{name: values[name] for name in (*_KEPT, "processes")},
         )
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"checkpoint of step {checkpoint.step}: does not fit this run: {reason(error)}") from error

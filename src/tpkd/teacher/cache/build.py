@@ -88,7 +88,7 @@ def build_cache(
         damaged = damaged_shards(directory, manifest)
         pending = [index for index in range(manifest.num_shards) if index in damaged or index >= len(manifest.shards)]
         report = _Reporter(manifest, pending, on_progress)
-        _check_space(directory, report.bytes_pending)
+        _check_space(directory, report.pending * row_bytes(recipe))
         _write_shards(directory, manifest, pending, rows, forward, block_rows, report)
 
 
@@ -232,21 +232,13 @@ class _Reporter:
     def __init__(
         self, manifest: Manifest, pending: list[int], on_progress: Callable[[BuildProgress], None] | None
     ) -> None:
-        self._pending = sum(stop - start for start, stop in map(manifest.bounds, pending))
-        self._done, self._total = manifest.rows - self._pending, manifest.rows
+        self.pending = sum(stop - start for start, stop in map(manifest.bounds, pending))
         self._computed, self._started = 0, time.monotonic()
-        self._row_bytes = row_bytes(manifest.recipe)
-        self._on_progress = on_progress
-
-    @property
-    def bytes_pending(self) -> int:
-        return self._pending * self._row_bytes
+        self._manifest, self._on_progress = manifest, on_progress
 
     def advance(self, rows: int) -> None:
         self._computed += rows
-        if self._on_progress is None:
-            return
-        elapsed = time.monotonic() - self._started
-        left = elapsed / self._computed * (self._pending - self._computed) if self._computed else None
-        done = self._done + self._computed
-        self._on_progress(BuildProgress(done, self._total, self._total * self._row_bytes, left))
+        if self._on_progress is not None:
+            elapsed, total, left = time.monotonic() - self._started, self._manifest.rows, self.pending - self._computed
+            seconds = elapsed / self._computed * left if self._computed else None
+            self._on_progress(BuildProgress(total - left, total, total * row_bytes(self._manifest.recipe), seconds))

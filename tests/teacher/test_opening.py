@@ -12,7 +12,7 @@ from tpkd.models.registry import build_model
 from tpkd.models.spec import ModelSpec
 from tpkd.teacher import caching
 from tpkd.teacher.cache.read import open_cache
-from tpkd.teacher.frozen import OnlineModel
+from tpkd.teacher.teacher import OnlineTeacher
 from tpkd.training.loop import train
 from tpkd.training.run import assemble, start_accelerator
 from tpkd.training.state import Progress, capture
@@ -159,7 +159,7 @@ class TestATeacherThatAnswersAtEveryStep:
             ModelSpec("builtin:mlp", num_classes=10, options={"input_size": 64, "hidden": [24], "dropout": 0.5})
         )
         inner.layers[0] = torch.nn.Sequential(torch.nn.Linear(64, 24), torch.nn.BatchNorm1d(24))
-        run.teacher = OnlineModel(inner.eval().requires_grad_(False), (), None)
+        run.teacher = OnlineTeacher(inner)
         run.inner = inner
         return run
 

@@ -17,7 +17,7 @@ SMALL = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 1, "num_atten
 
 def build(directory, **teacher):
     config = make_config(directory, teacher={"layers": [1], **teacher})
-    return build_teacher(config, load_dataset("digits", "train"))
+    return build_teacher(config, load_dataset("digits", "train")).model
 
 
 @pytest.fixture
@@ -57,7 +57,9 @@ def test_a_trained_teacher_is_taken(folders):
     save_file(saved.state_dict(), folders / "w.safetensors")
     model = build(folders, model="builtin:mlp", options=TEACHER_OPTIONS, weights=str(folders / "w.safetensors"))
     assert torch.equal(model.classifier.weight, saved.classifier.weight)
-    assert build(folders, model=f"hf:{folders / 'classifier'}").num_classes == 10
+    # Its weights are trained, and it is refused only when it is tried on a sample: it reads texts.
+    with pytest.raises(ConfigError, match=r"^teacher\.model: hf:.* does not fit the inputs of digits: .*input_ids"):
+        build(folders, model=f"hf:{folders / 'classifier'}")
 
 
 def test_a_random_teacher_can_be_asked_for(tmp_path):

@@ -1,0 +1,101 @@
+"""The networks of a run that answer and never learn: the teacher and the student's own start."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tpkd.arrays import open_array
+from tpkd.class_names import check_class_names
+from tpkd.config.loading import ConfigError, expand_data, keyed
+from tpkd.config.schema import RunConfig
+from tpkd.data.batches import Preparation
+from tpkd.data.dataset import Dataset
+from tpkd.errors import InputError
+from tpkd.models.classifier import Classifier
+from tpkd.models.preparation import preprocessing
+from tpkd.teacher.cache.manifest import MANIFEST_NAME, read_manifest
+from tpkd.teacher.cache.read import TeacherCache, open_cache
+from tpkd.teacher.cache.recipe import CacheRecipe
+from tpkd.teacher.network import build_teacher, teacher_preparation, teacher_source
+from tpkd.teacher.recipes import known_recipe, network_recipe, unnamed_recipe
+from tpkd.teacher.teacher import CachedTeacher, OnlineTeacher, Teacher
+
+
+def open_teacher(config: RunConfig, dataset: Dataset, preparation: Preparation, device: torch.device) -> Teacher | None:
+    """The configured teacher, None where there is none.
+
+    Raises:
+        InputError: the cache was computed from something else, is unfinished or damaged, or misses a row.
+    """
+    teacher = config.teacher
+    if teacher is None:
+        return None
+    if teacher.cache is None:
+        if preprocessing(dataset, teacher_preparation(config, dataset)) != preprocessing(dataset, preparation):
+            raise ConfigError("teacher.cache: missing, and needed because the teacher sees other inputs")
+        return build_teacher(config, dataset).to(device)
+    remark = ""
+    with keyed("teacher.cache"):
+        directory = _built(teacher.cache, "tpkd cache build")
+        manifest = read_manifest(directory)
+        if teacher.model is None:
+            expected = unnamed_recipe(config, dataset, manifest.recipe)
+        elif (known := known_recipe(config, dataset, manifest)) is not None:
+            expected = known
+        else:
+            own = teacher_preparation(config, dataset)
+            expected = network_recipe(build_teacher(config, dataset), dataset, own, teacher.cache_dtype)
+            remark = f"the teacher was built to check its cache: {_unknown(config, dataset)}"
+        cached = CachedTeacher(_open_whole(directory, expected, dataset, preparation), layers=teacher.layers).to(device)
+    cached.remark = remark
+    return cached
+
+
+def _unknown(config: RunConfig, dataset: Dataset) -> str:
+    """Why a manifest did not say enough to do without the teacher."""
+    if teacher_source(config, dataset) is None:
+        return "no local file says what it is; teacher.weights may name one"
+    return "the manifest does not know its files and settings as they are now; `tpkd cache build` adds them"
+
+
+def open_initial(
+    config: RunConfig, dataset: Dataset, preparation: Preparation, student: Classifier, device: torch.device
+) -> Teacher:
+    """The student at its start; `student` is a copy that belongs to the result."""
+    network = OnlineTeacher(student)
+    if config.initial.cache is None:
+        return network.to(device)
+    with keyed("initial.cache"):
+        expected = network_recipe(network, dataset, preparation, config.initial.cache_dtype)
+        directory = _built(config.initial.cache, "tpkd cache build --network initial")
+        return CachedTeacher(_open_whole(directory, expected, dataset, preparation)).to(device)
+
+
+def _built(place: str, command: str) -> Path:
+    directory = Path(expand_data(place))
+    if not (directory / MANIFEST_NAME).exists():
+        raise InputError(f"{directory}: expected a cache, found no {MANIFEST_NAME}; `{command}` writes it")
+    return directory
+
+
+def _open_whole(directory: Path, expected: CacheRecipe, dataset: Dataset, preparation: Preparation) -> TeacherCache:
+    cache = open_cache(directory, expected=expected)
+    views = preparation.num_views
+    # Before the first step rather than at the first step that needs the row.
+    cache.locate(np.repeat(dataset.ids, views), np.tile(np.arange(views), len(dataset)))
+    return cache
+
+
+def given_test_logits(config: RunConfig, test: Dataset) -> Tensor:
+    """The answers of a teacher without a model to the test split, `(N, K)` in float32, from `teacher.test_logits`."""
+    assert config.teacher is not None
+    assert config.teacher.test_logits is not None
+    file = config.teacher.test_logits
+    with keyed("teacher.test_logits"):
+        array = open_array(expand_data(file))
+        if tuple(array.shape) != (len(test), test.num_classes):
+            raise InputError(f"{file}: expected shape ({len(test)}, {test.num_classes}), found {tuple(array.shape)}")
+        check_class_names(array.class_names, test.class_names, found_in=file, expected_in=test.name)
+        return torch.cat(list(array.blocks(len(test)))).float()

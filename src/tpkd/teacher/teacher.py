@@ -1,0 +1,218 @@
+"""A teacher: a network that runs, or a cache of what it said; one type for training, comparison and integrations."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from tpkd.data.class_map import ClassMap
+from tpkd.errors import InputError
+from tpkd.models.classifier import Classifier
+from tpkd.models.weights import weights_fingerprint
+from tpkd.teacher.cache.read import TeacherCache, open_cache
+from tpkd.teacher.cache.recipe import CacheRecipe
+
+Ids = Tensor | None
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a teacher says about a batch, without a graph."""
+
+    logits: Tensor
+    layer_features: tuple[Tensor, ...] = ()
+
+
+class Teacher(ABC):
+    """Answers about samples and never learns.
+
+    It is no `nn.Module` and so hides its network from all that looks for modules: a wrapper for many processes, an
+    optimiser, a state dict, `train()` of whoever holds it.
+    """
+
+    layer_sizes: tuple[int, ...] = ()
+    """None where a cache was built without features of layers."""
+    dtype = torch.float32
+    """What its answers are rounded to."""
+    remark: str = ""
+    """What the log of a run says about where the answers come from."""
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """What a checkpoint keeps instead of the network."""
+
+    @property
+    @abstractmethod
+    def about(self) -> nn.Module | CacheRecipe:
+        """What knows how many classes there are and what they are called, if anything does."""
+
+    @abstractmethod
+    def to(self, device: torch.device) -> Self:
+        """Answer on a device."""
+
+    @abstractmethod
+    def answer(
+        self, inputs: Any = None, sample_ids: Ids = None, view_ids: Ids = None, *, with_layers: bool = False
+    ) -> Answers:
+        """What it says about samples.
+
+        Args:
+            inputs: what a network is called with.
+            sample_ids: which rows a cache is asked for.
+            view_ids: which views of them; may be left out of a cache with one view.
+            with_layers: whether features of layers are asked for as well.
+        """
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Itself: a copy of the student, as averaged weights live in, learns from the same teacher."""
+        return self
+
+
+class OnlineTeacher(Teacher):
+    """A network that answers in evaluation mode, in the classes of the data.
+
+    Example:
+        >>> teacher = OnlineTeacher(nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5)))
+        >>> teacher(torch.zeros(2, 4)).requires_grad
+        False
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        student: nn.Module | None = None,
+        layers: tuple[int, ...] = (),
+        class_map: ClassMap | None = None,
+    ) -> None:
+        """Freeze the network in place; one that shares a parameter with the student is refused."""
+        own = {id(parameter) for parameter in model.parameters()}
+        learning = () if student is None else student.named_parameters()
+        shared = next((name for name, parameter in learning if id(parameter) in own), None)
+        if shared is not None:
+            raise InputError(
+                f"teacher: expected a network of its own, got one that shares {shared} with the student, "
+                "which freezing it would stop from learning: pass copy.deepcopy of it"
+            )
+        self.model = model.eval().requires_grad_(False)
+        self.layers, self.class_map = layers, class_map
+        if isinstance(model, Classifier):
+            self.layer_sizes = tuple(model.layer_sizes[layer] for layer in layers)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the weights."""
+        return weights_fingerprint(self.model)
+
+    @property
+    def about(self) -> nn.Module:
+        """The network."""
+        return self.model
+
+    def to(self, device: torch.device) -> Self:
+        """Move the network, unless it was placed or quantised by whoever loaded it."""
+        if getattr(self.model, "hf_device_map", None) is None and not getattr(self.model, "is_quantized", False):
+            self.model.to(device)
+        return self
+
+    def answer(
+        self, inputs: Any = None, sample_ids: Ids = None, view_ids: Ids = None, *, with_layers: bool = False
+    ) -> Answers:
+        """One forward pass without a graph, whatever mode somebody set the network to meanwhile.
+
+        A classifier of ours takes its inputs as one argument; any other network has a tuple or dict unpacked.
+        """
+        if inputs is None:
+            raise InputError("inputs: expected what to call the teacher with, got None")
+        self.model.eval()
+        with torch.no_grad():  # not inference mode: its tensors may not enter a graph, and a loss multiplies with them
+            if isinstance(self.model, Classifier):
+                output = self.model.outputs(inputs, self.layers if with_layers else ())
+                logits, features = output.logits, output.layer_features
+            elif isinstance(inputs, Mapping):
+                logits, features = logits_of(self.model(**inputs)), ()
+            else:
+                several = inputs if isinstance(inputs, tuple | list) else (inputs,)
+                logits, features = logits_of(self.model(*several)), ()
+        return Answers(logits if self.class_map is None else self.class_map.apply(logits), features)
+
+    def __call__(self, inputs: Any) -> Tensor:
+        """The logits alone."""
+        return self.answer(inputs).logits
+
+
+class CachedTeacher(Teacher):
+    """Answers by sample id from a cache that `tpkd.teacher.cache.build_cache` or `tpkd cache build` wrote.
+
+    Example:
+        >>> CachedTeacher("/no/such/cache")
+        Traceback (most recent call last):
+            ...
+        tpkd.errors.InputError: /no/such/cache: expected a teacher cache, found no manifest.json
+    """
+
+    def __init__(self, cache: TeacherCache | str | Path, *, layers: tuple[int, ...] = ()) -> None:
+        """Take an open cache, or open and check the one in a directory; features of layers if it holds them all."""
+        if not isinstance(cache, TeacherCache | str | Path):
+            found = type(cache).__name__  # type: ignore[unreachable]  # users do not run mypy
+            raise InputError(f"teacher: expected a network, a teacher cache or the directory of one, got {found}")
+        self.cache = cache if isinstance(cache, TeacherCache) else open_cache(cache)
+        tensors, names = self.about.tensors, [layer_tensor(layer) for layer in layers]
+        self._names = names if tensors.keys() >= set(names) else []
+        self._device = torch.device("cpu")
+        self.layer_sizes = tuple(tensors[name] for name in self._names)
+        self.dtype = getattr(torch, self.about.dtype)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of what decides the logits."""
+        return self.cache.answers_sha256
+
+    @property
+    def about(self) -> CacheRecipe:
+        """What the cache was computed from."""
+        return self.cache.recipe
+
+    def to(self, device: torch.device) -> Self:
+        """Bring the rows to a device."""
+        self._device = device
+        return self
+
+    def answer(
+        self, inputs: Any = None, sample_ids: Ids = None, view_ids: Ids = None, *, with_layers: bool = False
+    ) -> Answers:
+        """Rows of the cache."""
+        if sample_ids is None:
+            raise InputError("sample_ids: expected which rows of the teacher cache to read, got None")
+        keys = (sample_ids.cpu(), None if view_ids is None else view_ids.cpu())
+        names = ["logits", *(self._names if with_layers else ())]
+        logits, *features = (self.cache.read_tensor(name, *keys).to(self._device) for name in names)
+        return Answers(logits, tuple(features))
+
+
+def layer_tensor(layer: int) -> str:
+    """How a cache calls the pooled features of a layer."""
+    return f"layer_{layer}"
+
+
+def logits_of(output: Any) -> Tensor:
+    """The logits of what a network returns: a tensor, something with `logits`, or a tuple that starts with them.
+
+    Example:
+        >>> logits_of({"logits": torch.zeros(2, 3)}).shape, logits_of((torch.zeros(2, 3), None)).shape
+        (torch.Size([2, 3]), torch.Size([2, 3]))
+    """
+    if isinstance(output, Mapping):
+        found = output.get("logits")
+    else:
+        found = output[0] if isinstance(output, tuple | list) and output else getattr(output, "logits", output)
+    if isinstance(found, Tensor) and found.is_floating_point():
+        return found
+    keys = f" with {', '.join(map(str, output))}" if isinstance(output, Mapping) else ""
+    raise InputError(f"model: expected it to return logits, got {type(output).__name__}{keys}")
