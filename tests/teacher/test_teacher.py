@@ -10,6 +10,7 @@ from teacher.cache.toys import make_recipe, make_rows
 from tpkd.data.class_map import ClassMap
 from tpkd.errors import InputError
 from tpkd.models.registry import build_model
+from tpkd.models.spec import ModelSpec
 from tpkd.teacher.cache.build import build_cache
 from tpkd.teacher.teacher import CachedTeacher, OnlineTeacher, layer_tensor, logits_of
 
@@ -70,7 +71,7 @@ def test_inputs_are_unpacked_for_a_network_and_handed_whole_to_a_classifier():
 
 
 def test_a_classifier_answers_with_layers_where_asked_and_in_the_classes_of_the_data():
-    model = build_model("builtin:mlp", num_classes=3, options={"input_size": 4, "hidden": [8, 6]})
+    model = build_model(ModelSpec("builtin:mlp", num_classes=3, options={"input_size": 4, "hidden": [8, 6]}))
     mapping = ClassMap.from_names(("a", "b", "c"), ("c", "a"))
     teacher, inputs = OnlineTeacher(model, layers=(2,), class_map=mapping), torch.randn(5, 4)
     found = teacher.answer(inputs, with_layers=True)
