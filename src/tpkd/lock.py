@@ -1,4 +1,4 @@
-"""One builder a directory: a lock that the system releases when its holder ends, however it ends."""
+"""A lock on a directory that the system releases when the process that holds it ends, however it ends."""
 
 import os
 import re
@@ -85,7 +85,7 @@ def _open_lock(path: Path) -> int:
         descriptor = os.open(path, flags, 0o666)
     except OSError as error:
         if path.is_symlink():
-            raise InputError(f"{path}: expected a lock of ours, found a link; remove it") from error
+            raise InputError(f"{path}: expected a lock file of tpkd, found a link; remove it") from error
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -105,7 +105,7 @@ def _take(descriptor: int, directory: Path, activity: str) -> None:
             )
         if not _WRITTEN_BY_US.fullmatch(content):
             raise InputError(
-                f"{directory / LOCK_NAME}: expected a lock of ours, found a file of another origin; "
+                f"{directory / LOCK_NAME}: expected a lock file of tpkd, found another file; "
                 "move it away, or take another directory"
             )
         os.ftruncate(descriptor, 0)

@@ -82,7 +82,7 @@ def test_it_agrees_with_timms_own_teacher():
 
 def test_images_of_one_channel_need_statistics_of_one_channel():
     grey = normalised(pixels(1), (0.5,), (0.5,))
-    with pytest.raises(InputError, match="mean, std: expected one number a channel of the images, 1, got 3"):
+    with pytest.raises(InputError, match="mean, std: expected one number per channel of the images, 1, got 3"):
         shown(Recorder(IMAGENET, channels=1), grey)
     given = {"mean": (0.5,), "std": (0.5,), "teacher_mean": (0.1,), "teacher_std": (0.3,)}
     seen = shown(Recorder(IMAGENET, channels=1), grey, **given)
@@ -104,6 +104,6 @@ def test_the_log_says_how_the_teacher_sees_the_images(caplog):
     DistillationTask(Recorder((HALF, HALF)), Recorder((HALF, HALF)), "kd", criterion=plain)
     DistillationTask(Recorder((HALF, HALF)), Recorder(IMAGENET), verbose=False)
     first, second = caplog.messages
-    assert first == "DistillationTask: objective=TPKD(beta=0.5), images normalised anew for the teacher"
+    assert first == "DistillationTask: objective=TPKD(beta=0.5), images renormalised for the teacher"
     assert second.startswith("DistillationTask: objective=KD(")
     assert second.endswith("images the same for student and teacher")

@@ -31,14 +31,14 @@ def test_a_link_is_not_followed(tmp_path, content):
     (directory / LOCK_NAME).symlink_to(victim)
     if content is not None:
         victim.write_text(content)
-    with pytest.raises(InputError, match=r"\.lock: expected a lock of ours, found a link"):
+    with pytest.raises(InputError, match=r"\.lock: expected a lock file of tpkd, found a link"):
         hold(directory)
     assert (victim.read_text() if victim.exists() else None) == content
 
 
 def test_a_file_that_no_lock_wrote_is_not_truncated(tmp_path):
     (tmp_path / LOCK_NAME).write_text("what somebody wrote")
-    with pytest.raises(InputError, match=r"\.lock: expected a lock of ours, found a file of another origin"):
+    with pytest.raises(InputError, match=r"\.lock: expected a lock file of tpkd, found another file"):
         hold(tmp_path)
     assert (tmp_path / LOCK_NAME).read_text() == "what somebody wrote"
 

@@ -1,4 +1,4 @@
-"""A batch cut into pieces, and moved to where the network is."""
+"""Move batches to a device, sort them by length, and trim their padding."""
 
 import torch
 
@@ -6,7 +6,7 @@ from tpkd.data.batches import ModelInputs, SampleBatch
 
 
 def to_device(inputs: ModelInputs, device: torch.device) -> ModelInputs:
-    """Inputs where the network is."""
+    """Inputs on a device."""
     if isinstance(inputs, dict):
         return {name: value.to(device, non_blocking=True) for name, value in inputs.items()}
     return inputs.to(device, non_blocking=True)
@@ -20,7 +20,7 @@ def sort_by_length(samples: SampleBatch) -> SampleBatch:
 
 
 def trim_padding(inputs: ModelInputs) -> ModelInputs:
-    """Texts without the columns that all of them leave empty."""
+    """Texts without the columns that are padding in every row."""
     if not isinstance(inputs, dict):
         return inputs
     longest = int(inputs["attention_mask"].sum(-1).max())

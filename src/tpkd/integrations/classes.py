@@ -1,6 +1,6 @@
-"""What a network or a data set says of its classes: how many they are, and what they are called.
+"""The number and names of the classes of a network or a data set, as far as they are known.
 
-- `num_classes_of`, `class_names_of`, `data_class_names`: what can be known of it; None where nothing is said.
+- `num_classes_of`, `class_names_of`, `data_class_names`: what is known; None if unknown.
 - `check_enough_classes`: refuse a task with too few classes for its objective.
 - `check_classes`: refuse another number of classes, other names, or the same in another order.
 """
@@ -112,7 +112,7 @@ def check_classes(
     *,
     way_out: str,
 ) -> None:
-    """Refuse parties that speak of different classes, as far as they say which they have, and too few of them.
+    """Refuse a student, teacher and data set with different classes, as far as they are known, and too few classes.
 
     Args:
         objective: what is trained.
@@ -139,7 +139,7 @@ def check_classes(
 
 
 def _names(found: Any) -> tuple[str, ...] | None:
-    """Class names from whatever stands under such an attribute; None where it is not a list of texts."""
+    """Class names from the value of such an attribute; None if it is not a list of strings."""
     if isinstance(found, list | tuple) and all(isinstance(name, str) for name in found):
         return known_names(found)
     return None

@@ -45,7 +45,7 @@ def choose_objective(
         objective: a name of `tpkd.objectives.names()`, or an objective.
         settings: its settings, where it is given by name.
         host: the training system, for messages.
-        has_teacher: whether there is anybody to ask for teacher logits.
+        has_teacher: whether there is a source of teacher logits.
         gives: which of an objective's `needs` the host meets.
 
     Raises:
@@ -120,7 +120,7 @@ def build_batch(
         >>> batch.student_logits.shape
         torch.Size([2, 3, 5])
     """
-    # Classes stand second, as in `F.cross_entropy`; shapes and soft labels are refused by the objective itself.
+    # Classes are on axis 1, as in `F.cross_entropy`; shapes and soft labels are refused by the objective itself.
     return Batch(
         student_logits=student_logits.movedim(-1, 1),
         labels=labels,
@@ -132,7 +132,7 @@ def build_batch(
 
 
 def total_loss(objective: Objective, batch: Batch) -> Float[Tensor, "*positions"]:
-    """The sum of an objective's losses: a number, or one a position where the batch says so.
+    """The sum of an objective's losses: a scalar, or one value per position with `reduction="none"`.
 
     Example:
         >>> logits = torch.tensor([[0.0, 0.0]])
@@ -181,7 +181,7 @@ class MonitorMeans:
         self._sums = sums if self._sums is None else self._sums + sums
 
     def take(self, reduce: Callable[[Tensor], Tensor] | None = None) -> dict[str, float]:
-        """The means by name, and begin anew; nothing where no valid position was seen.
+        """The means by name, then reset; empty if no valid position was seen.
 
         Args:
             reduce: the sum of a tensor over all processes, where there are several.

@@ -2,7 +2,7 @@
 
 Lightning divides every loss by `accumulate_grad_batches`, and DDP averages over processes: a mean of means, which is
 not the mean over valid positions once masks, batches or the last window of an epoch are uneven. Here `training_step`
-returns the mean over its own valid positions, which is the number worth a log line, and `backward` weighs it with its
+returns the mean over its own valid positions, which is the number to log, and `backward` weights it by its
 share of the whole effective batch, so that the gradient of a step is that of the mean over all its valid positions.
 """
 
@@ -35,7 +35,7 @@ with extra("lightning"):
 class DistillationModule(LightningModule):
     """A `LightningModule` that learns from a teacher: the base class, or a mix-in in front of another one.
 
-    The teacher stands outside of the module tree. `fit` does not set it to train mode, no optimiser, DDP wrapper or
+    The teacher is kept outside the module tree. `fit` does not set it to train mode, no optimiser, DDP wrapper or
     checkpoint holds it, and it follows the module to its device and precision. A module that is loaded or resumed from
     a checkpoint is given its teacher again by `distill_from`. It runs on one device or under DDP; strategies that
     shard gradients are refused.
@@ -109,7 +109,7 @@ class DistillationModule(LightningModule):
     ) -> Float[Tensor, ""]:
         """The objective's mean over the valid positions of this batch, in place of `F.cross_entropy`.
 
-        One call a training step: its valid positions are the share of the step in the effective batch.
+        Call it once per training step: its valid positions are the share of the step in the effective batch.
 
         Args:
             student_logits: what `F.cross_entropy` takes.
@@ -119,7 +119,7 @@ class DistillationModule(LightningModule):
             view_ids: which views; left out where every sample has one.
 
         Raises:
-            InputError: there is no teacher yet, or nothing to ask it by.
+            InputError: there is no teacher yet, or neither inputs nor sample ids for it.
 
         Example:
             >>> inputs, labels = torch.zeros(2, 4), torch.tensor([0, -100])
@@ -235,7 +235,7 @@ class MonitorCallback(Callback):
     """Log what the teacher can still teach: blocked share, conditional loss, compensation, retention and more.
 
     The values are those of `tpkd.theory.observe`, over all micro-batches and processes of a step, from the logits that
-    `distillation_loss` has anyway. They stand in Lightning's own log as `monitor/blocked_share` and so on.
+    `distillation_loss` has anyway. They appear in Lightning's own log as `monitor/blocked_share` and so on.
 
     Example:
         >>> Trainer(callbacks=[MonitorCallback(every=10)], logger=False)  # doctest: +ELLIPSIS

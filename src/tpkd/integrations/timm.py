@@ -46,7 +46,7 @@ def recover_labels(targets: Float[Tensor, "N K"]) -> MixedLabels:
     Equal labels or w = 1 leave one entry. With two classes smoothing cannot be told from mixing, and is the same thing.
 
     Raises:
-        InputError: a row is no such mixture: labels were smoothed, or there are more than two.
+        InputError: a row is not such a mixture: labels were smoothed, or there are more than two.
 
     Example:
         >>> mixed = recover_labels(torch.tensor([[0.0, 0.25, 0.75], [1.0, 0.0, 0.0]]))
@@ -81,7 +81,7 @@ def _problem(row: Float[Tensor, "K"]) -> str:
 class DistillationTask(TrainingTask):  # type: ignore[misc]  # timm is not there where types are checked
     """What timm's training loop calls instead of `ClassificationTask`, to learn from labels and a teacher.
 
-    The teacher sees the images of the student, normalised anew where the two expect different statistics. It is frozen
+    The teacher sees the images of the student, renormalised where the two expect different statistics. It is frozen
     and hidden: `train()`, optimisers, `prepare_distributed`, averaged copies and checkpoints meet the student alone.
 
     Mixed images have two labels a and b with weights w and 1 - w. Their loss is w L(a) + (1 - w) L(b), the weighted sum
@@ -109,8 +109,8 @@ class DistillationTask(TrainingTask):  # type: ignore[misc]  # timm is not there
 
     Raises:
         InputError: timm cannot serve the objective, `criterion` is another loss than it replaces, there are too few
-            classes for it, the teacher has other classes or shares parameters with the student, or nobody says how a
-            network's images are normalised.
+            classes for it, the teacher has other classes or shares parameters with the student, or the
+            normalisation of a network's images is unknown.
 
     Example:
         >>> import timm
@@ -174,7 +174,7 @@ class DistillationTask(TrainingTask):  # type: ignore[misc]  # timm is not there
         for name, values in (("teacher_scale", scale), ("teacher_shift", shift)):
             self.register_buffer(name, values.view(-1, 1, 1).to(self.device, self.dtype), persistent=False)
         if self.verbose:
-            images = "normalised anew for the teacher" if self._renormalises else "the same for student and teacher"
+            images = "renormalised for the teacher" if self._renormalises else "the same for student and teacher"
             _logger.info("DistillationTask: objective=%s, images %s", self.objective, images)
             if criterion is None:
                 _logger.info(
@@ -203,7 +203,7 @@ class DistillationTask(TrainingTask):  # type: ignore[misc]  # timm is not there
         channels = len(self.teacher_scale)
         if channels not in (1, images.shape[1]):
             raise InputError(
-                f"mean, std: expected one number a channel of the images, {images.shape[1]}, got {channels}: give "
+                f"mean, std: expected one number per channel of the images, {images.shape[1]}, got {channels}: give "
                 "mean, std, teacher_mean and teacher_std"
             )
         return images * self.teacher_scale + self.teacher_shift
@@ -229,7 +229,7 @@ class DistillationTask(TrainingTask):  # type: ignore[misc]  # timm is not there
         return self.trainable_module
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "DistillationTask":
-        # The teacher is no submodule, and still belongs where the student goes.
+        # The teacher is not a submodule, but must follow the student to its device.
         self._teacher.model._apply(fn, recurse)  # type: ignore[no-untyped-call]
         super()._apply(fn, recurse)
         return self
@@ -244,8 +244,8 @@ def _statistics(
     for name, values in found.items():
         if values is None:
             raise InputError(
-                f"{prefix}{name}: expected one number a channel, because {type(model).__name__} has no pretrained_cfg "
-                "that says how its images are normalised; give the same to both networks if they see the same"
+                f"{prefix}{name}: expected one number per channel, because {type(model).__name__} has no "
+                "pretrained_cfg with the statistics of its images; give both networks the same if they see the same"
             )
     numbers = (torch.tensor(values, dtype=torch.float64) for values in found.values())
     return torch.stack(torch.broadcast_tensors(*numbers))  # type: ignore[no-untyped-call]

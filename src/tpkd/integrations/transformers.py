@@ -33,7 +33,7 @@ with extra("text"):
 SAMPLE_ID, VIEW_ID = "sample_id", "view_id"
 """The columns by which a teacher cache is read; the second only where samples have several views."""
 _KEYS = frozenset({SAMPLE_ID, VIEW_ID})
-_NOBODY_TO_ASK = "teacher: expected a model or a teacher cache, because MonitorCallback compares with it"
+_NO_TEACHER = "teacher: expected a model or a teacher cache, because MonitorCallback compares with it"
 
 
 class MonitorCallback(TrainerCallback):  # type: ignore[misc]
@@ -135,7 +135,7 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
         if check_inputs and isinstance(teacher, nn.Module):
             self._check_inputs(teacher, teacher_processing_class)
         if self.teacher is None and self._monitors:
-            raise InputError(_NOBODY_TO_ASK)
+            raise InputError(_NO_TEACHER)
         # A student without a loss of its own does not name labels, and the Trainer would drop them.
         self.label_names = self.label_names or ["labels"]
         # Or the Trainer would not count valid positions. Set last: its own constructor sets it from the model.
@@ -170,7 +170,7 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
             return loss
         if isinstance(outputs, Mapping):
             return loss, outputs
-        # What is no mapping has its loss first, as the Trainer reads it.
+        # The Trainer reads the loss first from anything that is not a mapping.
         return loss, (loss, *(outputs if isinstance(outputs, tuple | list) else (outputs,)))
 
     def prediction_step(
@@ -268,7 +268,7 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
 
     def _ask_teacher(self, inputs: Mapping[str, Any], student_logits: Tensor) -> Tensor:
         if self.teacher is None:  # a monitor that was added later
-            raise InputError(_NOBODY_TO_ASK)
+            raise InputError(_NO_TEACHER)
         if isinstance(self.teacher, OnlineTeacher):
             read = self._teacher_columns or self._student_columns or inputs.keys() - {"labels"}
             check_length(inputs.get(TOKENS), self._teacher_positions)
@@ -287,8 +287,8 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
             )
         if student_logits.ndim != 2:
             raise InputError(
-                f"teacher: expected a model, because a cache holds one row a sample and the student returns logits of "
-                f"shape {tuple(student_logits.shape)}"
+                f"teacher: expected a model, because a cache holds one row per sample and the student returns logits "
+                f"of shape {tuple(student_logits.shape)}"
             )
         keys = (inputs[SAMPLE_ID], inputs.get(VIEW_ID))
         return self.teacher.answer(None, *keys).logits.to(student_logits.device)
@@ -301,7 +301,7 @@ def _named_inputs(model: nn.Module) -> frozenset[str]:
 
 
 def _variadic_inputs(model: nn.Module) -> frozenset[str]:
-    """The names of `*args` and `**kwargs` in a network's forward, which are no columns."""
+    """The names of `*args` and `**kwargs` in a network's forward, which are not columns."""
     forwards = (model.forward, getattr(model, "_orig_mod", model).forward)
     parameters = (parameter for forward in forwards for parameter in inspect.signature(forward).parameters.values())
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

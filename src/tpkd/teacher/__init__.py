@@ -1,1 +1,1 @@
-"""The teacher of a run: a network or a cache of what it said."""
+"""The teacher of a run: a network, or a cache of its outputs."""

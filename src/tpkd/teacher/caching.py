@@ -1,4 +1,4 @@
-"""`tpkd cache`: a teacher's answers, or those of the student at its start, from a run's configuration."""
+"""`tpkd cache`: build and verify the caches of a run: of its teacher, or of the student's initial state."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -35,15 +35,15 @@ from tpkd.teacher.teacher import OnlineTeacher
 
 NETWORKS = ("teacher", "initial")
 BLOCK_ROWS = 256
-"""Rows a forward of a build."""
+"""Rows per forward pass of a build."""
 SAMPLE = 256
-"""Training samples on which a teacher is looked at before its cache is built."""
+"""Training samples on which a teacher's accuracy is measured before its cache is built."""
 
 MEASURED_ROWS = 8192
-"""Cached rows in memory at a time while they are looked at."""
+"""Cached rows held in memory at a time while accuracy is measured."""
 
 OnNote = Callable[[str], None]
-"""Called with a sentence for people."""
+"""Called with a sentence for the user."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def plan_cache(config: RunConfig, network: str = "teacher", *, directory: str | 
         directory: where it goes, by default what the configuration says.
 
     Raises:
-        InputError: the configuration names no such cache or network, or a file of it is not as it must be.
+        InputError: the configuration names no such cache or network, or one of its files is invalid.
     """
     if network not in NETWORKS:
         raise InputError(f"network: expected {' or '.join(NETWORKS)}, found {network!r}")

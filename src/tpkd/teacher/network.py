@@ -16,7 +16,7 @@ from tpkd.teacher.teacher import OnlineTeacher
 
 
 def teacher_preparation(config: RunConfig, dataset: Dataset) -> Preparation:
-    """How the teacher sees the data: as the student, but for its own views and tokenizer."""
+    """The teacher's preprocessing: the student's, except for its own views and tokenizer."""
     teacher = config.teacher
     if teacher is None or teacher.model is None:
         return student_preparation(config, dataset)
@@ -30,7 +30,7 @@ def class_map(config: RunConfig, dataset: Dataset) -> ClassMap | None:
         return None
     with keyed("teacher.class_names"):
         if teacher.class_names is None:
-            raise InputError("expected the file of the teacher's classes, because rename speaks of them")
+            raise InputError("expected the file of the teacher's classes, because rename refers to them")
         names = read_class_names(expand_data(teacher.class_names))
         return ClassMap.from_names(names, dataset.class_names, teacher.rename)
 

@@ -1,4 +1,4 @@
-"""The networks of a run that answer and never learn: the teacher and the student's own start."""
+"""Open the frozen networks of a run: its teacher, and the student's initial state."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def open_teacher(config: RunConfig, dataset: Dataset, preparation: Preparation, 
     """The configured teacher, None where there is none.
 
     Raises:
-        InputError: the cache was computed from something else, is unfinished or damaged, or misses a row.
+        InputError: the cache was computed from something else, is unfinished or damaged, or lacks a row.
     """
     teacher = config.teacher
     if teacher is None:
@@ -63,7 +63,7 @@ def _unknown(config: RunConfig, dataset: Dataset) -> str:
 def open_initial(
     config: RunConfig, dataset: Dataset, preparation: Preparation, student: Classifier, device: torch.device
 ) -> Teacher:
-    """The student at its start; `student` is a copy that belongs to the result."""
+    """The student's initial state; `student` is a copy that the result owns."""
     network = OnlineTeacher(student)
     if config.initial.cache is None:
         return network.to(device)

@@ -1,4 +1,4 @@
-"""What decides the values of the caches of a run."""
+"""Recipes of a run's caches: everything that determines their values."""
 
 from dataclasses import replace
 from typing import Any
@@ -18,7 +18,7 @@ from tpkd.teacher.teacher import OnlineTeacher, layer_tensor
 
 
 def network_recipe(network: OnlineTeacher, dataset: Dataset, preparation: Preparation, dtype: str) -> CacheRecipe:
-    """What decides the values of the cache of a network."""
+    """The recipe of a network's cache."""
     return CacheRecipe(
         model_fingerprint=network.fingerprint,
         preprocessing=preprocessing(dataset, preparation),
@@ -53,7 +53,7 @@ def known_recipe(config: RunConfig, dataset: Dataset, manifest: Manifest) -> Cac
 
 
 def unnamed_recipe(config: RunConfig, dataset: Dataset, found: CacheRecipe) -> CacheRecipe:
-    """What can be expected of a cache whose network the configuration does not name."""
+    """The expected recipe of a cache whose network the configuration does not name."""
     # Size and normalisation belong to the network; which window a view shows belongs to the run.
     windows = config.views.model_dump(include={"num_views", "seed", "pad", "flip"}) if dataset.kind == "image" else {}
     return replace(found, preprocessing=found.preprocessing | windows, **_of_data(dataset, class_map(config, dataset)))

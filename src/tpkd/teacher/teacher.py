@@ -1,4 +1,4 @@
-"""A teacher: a network that runs, or a cache of what it said; one type for training, comparison and integrations."""
+"""A teacher: a network, or a cache of its outputs; one type for training, comparison and integrations."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -22,60 +22,60 @@ Ids = Tensor | None
 
 @dataclass(frozen=True)
 class Answers:
-    """What a teacher says about a batch, without a graph."""
+    """A teacher's outputs for a batch, detached from any graph."""
 
     logits: Tensor
     layer_features: tuple[Tensor, ...] = ()
 
 
 class Teacher(ABC):
-    """Answers about samples and never learns.
+    """A source of teacher logits that is never trained.
 
-    It is no `nn.Module` and so hides its network from all that looks for modules: a wrapper for many processes, an
-    optimiser, a state dict, `train()` of whoever holds it.
+    It is not an `nn.Module`, which hides its network from everything that walks a module tree: DDP wrappers,
+    optimisers, state dicts, and `train()` of the module that holds it.
     """
 
     layer_sizes: tuple[int, ...] = ()
-    """None where a cache was built without features of layers."""
+    """Widths of the layer features; empty where a cache was built without them."""
     dtype = torch.float32
-    """What its answers are rounded to."""
+    """The precision of its outputs."""
     remark: str = ""
-    """What the log of a run says about where the answers come from."""
+    """A line for the run's log about where the outputs come from."""
 
     @property
     @abstractmethod
     def fingerprint(self) -> str:
-        """What a checkpoint keeps instead of the network."""
+        """Identifies the teacher in a checkpoint, which does not hold the network."""
 
     @property
     @abstractmethod
     def about(self) -> nn.Module | CacheRecipe:
-        """What knows how many classes there are and what they are called, if anything does."""
+        """The network or recipe that may know the number and names of the classes."""
 
     @abstractmethod
     def to(self, device: torch.device) -> Self:
-        """Answer on a device."""
+        """Return outputs on this device."""
 
     @abstractmethod
     def answer(
         self, inputs: Any = None, sample_ids: Ids = None, view_ids: Ids = None, *, with_layers: bool = False
     ) -> Answers:
-        """What it says about samples.
+        """The teacher's outputs for some samples.
 
         Args:
-            inputs: what a network is called with.
-            sample_ids: which rows a cache is asked for.
-            view_ids: which views of them; may be left out of a cache with one view.
-            with_layers: whether features of layers are asked for as well.
+            inputs: the arguments of the network; a cache ignores them.
+            sample_ids: the rows to read from a cache; a network ignores them.
+            view_ids: their views; optional for a cache with one view per sample.
+            with_layers: whether to return layer features as well.
         """
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Itself: a copy of the student, as averaged weights live in, learns from the same teacher."""
+        """Return the same object: a copy of the student, such as an EMA, shares its teacher."""
         return self
 
 
 class OnlineTeacher(Teacher):
-    """A network that answers in evaluation mode, in the classes of the data.
+    """A network that runs in evaluation mode; a class map turns its logits into those of the data's classes.
 
     Example:
         >>> teacher = OnlineTeacher(nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5)))
@@ -116,7 +116,7 @@ class OnlineTeacher(Teacher):
         return self.model
 
     def to(self, device: torch.device) -> Self:
-        """Move the network, unless it was placed or quantised by whoever loaded it."""
+        """Move the network, unless it was dispatched to devices or quantised when it was loaded."""
         if getattr(self.model, "hf_device_map", None) is None and not getattr(self.model, "is_quantized", False):
             self.model.to(device)
         return self
@@ -124,14 +124,14 @@ class OnlineTeacher(Teacher):
     def answer(
         self, inputs: Any = None, sample_ids: Ids = None, view_ids: Ids = None, *, with_layers: bool = False
     ) -> Answers:
-        """One forward pass without a graph, whatever mode somebody set the network to meanwhile.
+        """One forward pass without a graph, always in evaluation mode.
 
-        A classifier of ours takes its inputs as one argument; any other network has a tuple or dict unpacked.
+        A tpkd `Classifier` takes its inputs as one argument; for other networks a tuple or dict is unpacked.
         """
         if inputs is None:
             raise InputError("inputs: expected what to call the teacher with, got None")
         self.model.eval()
-        with torch.no_grad():  # not inference mode: its tensors may not enter a graph, and a loss multiplies with them
+        with torch.no_grad():  # not inference mode: its tensors cannot be saved for backward, and the loss needs them
             if isinstance(self.model, Classifier):
                 output = self.model.outputs(inputs, self.layers if with_layers else ())
                 logits, features = output.logits, output.layer_features
@@ -148,7 +148,7 @@ class OnlineTeacher(Teacher):
 
 
 class CachedTeacher(Teacher):
-    """Answers by sample id from a cache that `tpkd.teacher.cache.build_cache` or `tpkd cache build` wrote.
+    """Outputs by sample id, from a cache that `tpkd.teacher.cache.build_cache` or `tpkd cache build` wrote.
 
     Example:
         >>> CachedTeacher("/no/such/cache")
@@ -158,7 +158,7 @@ class CachedTeacher(Teacher):
     """
 
     def __init__(self, cache: TeacherCache | str | Path, *, layers: tuple[int, ...] = ()) -> None:
-        """Take an open cache, or open and check the one in a directory; features of layers if it holds them all."""
+        """Use an open cache, or open and verify one; layer features are read if the cache holds all of them."""
         if not isinstance(cache, TeacherCache | str | Path):
             found = type(cache).__name__  # type: ignore[unreachable]  # users do not run mypy
             raise InputError(f"teacher: expected a network, a teacher cache or the directory of one, got {found}")
@@ -171,16 +171,16 @@ class CachedTeacher(Teacher):
 
     @property
     def fingerprint(self) -> str:
-        """Of what decides the logits."""
+        """SHA-256 of everything that determines the logits."""
         return self.cache.answers_sha256
 
     @property
     def about(self) -> CacheRecipe:
-        """What the cache was computed from."""
+        """The recipe that the cache was computed from."""
         return self.cache.recipe
 
     def to(self, device: torch.device) -> Self:
-        """Bring the rows to a device."""
+        """Move rows to this device after reading them."""
         self._device = device
         return self
 
@@ -197,7 +197,7 @@ class CachedTeacher(Teacher):
 
 
 def layer_tensor(layer: int) -> str:
-    """How a cache calls the pooled features of a layer."""
+    """The name of a layer's pooled features in a cache."""
     return f"layer_{layer}"
 
 

@@ -10,7 +10,7 @@ _FILE_VERSION = "brain.Event:2"
 
 
 class Board:
-    """One file of events of a start of a run.
+    """One event file per start of a run.
 
     TensorBoard's own writer puts the name of the machine into that of the file, and writes in a thread whose errors
     come late and which an interrupt may leave hanging.

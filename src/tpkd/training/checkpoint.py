@@ -106,7 +106,7 @@ class Checkpoints:
             hidden.mkdir()
             files = {}
             for name, tensors in groups.items():
-                # Whoever takes the weights out of a checkpoint takes the names of their classes along.
+                # The class names travel with the weights.
                 data = _serialise(tensors, to_metadata(values.get("class_names")) if name == "model" else {})
                 files[f"{name}.safetensors"] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
                 _write(hidden / f"{name}.safetensors", data)
@@ -160,7 +160,7 @@ class Checkpoints:
             check: raises InputError where something outside that a checkpoint refers to is not as it was.
 
         Raises:
-            InputError: there are checkpoints and none of them is whole; nothing is ever started anew in silence.
+            InputError: there are checkpoints and none of them is whole; a run never starts over silently.
         """
         damaged: dict[int, str] = {}
         for step in reversed(self.steps()):

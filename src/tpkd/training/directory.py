@@ -33,7 +33,7 @@ RUN_NAMES = (
     *(CONFIG_NAME, ENVIRONMENT_NAME, METRICS_NAME, LOG_NAME, BOARD_NAME, PROBE_NAME, CHECKPOINTS_NAME, SNAPSHOTS_NAME),
     *(STUDENT_NAME, TEST_LOGITS_NAME, RESULT_NAME),
 )
-"""All that a run writes; what else is in its directory is somebody else's."""
+"""All that a run writes; anything else in its directory is left alone."""
 ABANDONED_NAME = "abandoned"
 """Where runs are put, counted from 1, that ended before there was anything to continue from."""
 FREE_KEYS = ("output", "workers", "checkpoints", "tensorboard", "methods", "study")
@@ -86,7 +86,7 @@ def held(directory: Path, *, main: bool) -> Iterator[Hold]:
         yield Hold(directory, None)
         return
     with locked(directory, "run") as hold:
-        # Of a run that was killed while it published a file; only its holder knows that nobody is writing.
+        # Left by a run that was killed while publishing; only the lock holder knows that no other process is writing.
         # Other runs may have their directories in this one, and be writing there.
         kept = [(directory / name).rglob(".*.partial") for name in (CHECKPOINTS_NAME, SNAPSHOTS_NAME)]
         for partial in itertools.chain(directory.glob(".*.partial"), *kept):
@@ -226,6 +226,6 @@ def changes_since(directory: Path, now: Environment) -> list[str]:
     try:
         with reading(path):
             then = Environment.from_json(path.read_text(encoding="utf-8"))
-    except InputError:  # it is written anew in a moment, and no number depends on it
+    except InputError:  # it is about to be rewritten, and no number depends on it
         return [f"{ENVIRONMENT_NAME} could not be read"]
     return [f"{key} {old} -> {new}" for key, old, new in _changes(then.to_dict(), now.to_dict())]

@@ -63,7 +63,7 @@ class RunLog:
     """`metrics.jsonl`, `run.log` and `tensorboard/` of one run, the metrics cut back to where it continues; a process
     that is not the first writes nothing.
 
-    Files stay open: where a run directory is moved away, what ended the run is said there.
+    Files stay open: if the run directory is moved, the reason why the run ended is written there.
     """
 
     def __init__(self, directory: Path, *, offset: int, step: int, tensorboard: bool, writes: bool) -> None:

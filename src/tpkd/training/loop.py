@@ -35,7 +35,7 @@ MAX_SKIPPED = 64
 
 @dataclass(frozen=True)
 class StepReport:
-    """What somebody who watches a run is told after each step."""
+    """Progress after each step, for `on_step`."""
 
     step: int
     num_steps: int
@@ -61,7 +61,7 @@ def train(
         The result; of a run that is finished already, without computing anything.
 
     Raises:
-        InputError: the configuration, a file it names, or the directory is not as it must be.
+        InputError: the configuration, a file it names, or the directory is invalid.
         NonFiniteError: a loss was NaN or infinite; the step was not taken.
         TerminatedError: SIGTERM came, and a checkpoint of the last step was saved.
     """

@@ -37,7 +37,7 @@ class TrainingModule(nn.Module):
     """All that learns, as the one module that is wrapped and called: the student, and the objective's own networks."""
 
     def __init__(self, student: Classifier, own: dict[str, nn.Module]) -> None:
-        """The objective calls its own networks itself; they stand here to be moved, synchronised and optimised."""
+        """Register the objective's own networks, which it calls itself, to be moved, synchronised and optimised."""
         super().__init__()
         self.student = student
         self.own = nn.ModuleDict(own)
@@ -126,7 +126,7 @@ def start_accelerator(config: RunConfig) -> Any:
         from accelerate import Accelerator
         from accelerate.state import AcceleratorState
     AcceleratorState._reset_state()  # an earlier run of this process may have had another precision
-    # Said outright, because processes on a machine without an accelerator would otherwise not find each other.
+    # Explicit, because processes on a machine without an accelerator would otherwise not find each other.
     cpu = config.device == "cpu" or not torch.accelerator.is_available()
     with keyed("precision"):
         accelerator = Accelerator(mixed_precision=_PRECISION[config.precision], cpu=cpu, gradient_accumulation_steps=1)
@@ -138,7 +138,7 @@ def start_accelerator(config: RunConfig) -> Any:
 
 
 def end_processes() -> None:
-    """Take leave of the other processes of a run; without it one that ends first may take the others down."""
+    """Destroy the process group; without it, the first process to exit may take the others down."""
     from accelerate import PartialState
 
     PartialState().destroy_process_group()

@@ -74,7 +74,7 @@ def restore(run: Run, checkpoint: Checkpoint) -> Progress:
     """Put a run back to where a checkpoint found it.
 
     Any number of processes may continue, on the same batches: each takes its own generators, and one that the
-    checkpoint does not know draws anew. Only as many as before end with the same bits.
+    checkpoint does not know gets a new seed. Only the same number of processes ends with the same bits.
 
     Raises:
         InputError: the checkpoint belongs to other data, another teacher or start.

@@ -101,7 +101,7 @@ def _summed_gradient(run: Run, step: int, samples: SampleBatch, seen: "_Seen", l
 
 
 def _touch(run: Run) -> Tensor | float:
-    """Zero times every parameter of the objective's own networks, so that each of them has a gradient.
+    """Zero times every parameter of the objective's own networks, so that each has a gradient.
 
     A second head that finds no valid row in its share would have none: other processes would wait for it, and weight
     decay would depend on how a batch is split.
@@ -111,7 +111,7 @@ def _touch(run: Run) -> Tensor | float:
 
 
 def _combined_gradient(run: Run, step: int, samples: SampleBatch, seen: "_Seen", look: bool) -> None:
-    """One gradient a loss over the whole batch, and of these the one that the objective makes of them."""
+    """One gradient per loss over the whole batch, combined into one by the objective."""
     parameters = [parameter for parameter in run.module.parameters() if parameter.requires_grad]
     scaler = run.accelerator.scaler
     gradients: dict[str, Tensor] = {}
@@ -232,7 +232,7 @@ class _Seen:
         return self._totals
 
     def culprits(self) -> str:
-        """The samples whose logits are not finite, or all of this process where none stands out."""
+        """The samples whose logits are not finite, or all samples of this process if every row is finite."""
         chosen = torch.cat([piece.sample_ids[~_finite_rows(batch).cpu()] for piece, batch in self._rows]).tolist()
         problem = "logits are not finite for" if chosen else "the batch holds"
         return f"{problem} {name_samples(chosen or torch.cat([piece.sample_ids for piece, _ in self._rows]).tolist())}"

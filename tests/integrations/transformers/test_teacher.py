@@ -214,7 +214,7 @@ def test_data_without_ids_or_with_foreign_ones_are_refused(tmp_path, cached):
     with pytest.raises(InputError, match="sample 7, view 0: no such row is written"):
         trainer_for(tmp_path, text_model(0), data, teacher=directory).train()
     words = [sample | {"sample_id": 100 + number} for number, sample in enumerate(tokens())]
-    with pytest.raises(InputError, match="expected a model, because a cache holds one row a sample"):
+    with pytest.raises(InputError, match="expected a model, because a cache holds one row per sample"):
         trainer_for(tmp_path, token_model(0), words, teacher=directory).train()
 
 

@@ -49,17 +49,17 @@ def build_cache(
 
     A shard appears whole, then the manifest that names it; a build that was killed continues after the last named
     shard, so at most one is computed again, and ends with the same bytes as one that was not. A shard that is missing
-    or damaged is computed anew. A finished cache costs its checksums and no forward.
+    or damaged is recomputed. For a finished cache only the checksums are verified.
 
     Args:
         directory: new, empty, or a cache of the same recipe and rows.
         rows: the keys in order, and the inputs of any run of them.
         forward: the model; called without gradient on runs of at most `block_rows` rows, each row once.
         recipe: what decides the values; a cache built from anything else is refused, not overwritten.
-        shard_rows: rows a file for a new cache; an existing one keeps its own.
-        block_rows: rows a forward.
+        shard_rows: rows per file of a new cache; an existing cache keeps its own.
+        block_rows: rows per forward pass.
         model_source: what the model was built from, as `model_source` sums it up; kept in the manifest, so
-            that a reader can tell that the cache is of his model without building it.
+            that a reader can identify the model without building it.
         on_progress: called before the first forward (bytes known) and after each one (time known as well).
 
     Raises:
@@ -181,8 +181,8 @@ def _blocks_ahead(
 def _loader() -> Iterator[ThreadPoolExecutor]:
     """One thread that prepares inputs, without helpers of its own where the model runs on the same cores.
 
-    With as many of them again as the model has, OpenMP would see more threads than cores and send them to sleep after
-    every operation, which costs the model a sixth of its speed.
+    With a full set of its own, OpenMP would see more threads than cores and put them to sleep after every operation,
+    which slows the model down by a sixth.
     """
     threads = torch.get_num_threads()
     own = threads if torch.accelerator.is_available() else 1

@@ -70,7 +70,7 @@ class Manifest(Record):
     def answers_sha256(self) -> str:
         """SHA-256 of what decides the logits: the binding part without the further tensors of a row and class names.
 
-        A cache that was built anew without features of layers gives the same logits, and has the same. So has one of an
+        A cache rebuilt without layer features gives the same logits and has the same hash. So does a cache of an
         earlier version, which had no class names; those of the data are part of the data's fingerprint.
         """
         return replace(self, recipe=replace(self.recipe, tensors={}, class_names=None)).binding_sha256()
@@ -90,7 +90,7 @@ class Manifest(Record):
         return index * self.shard_rows, min((index + 1) * self.shard_rows, self.rows)
 
     def with_shard(self, index: int, entry: ShardEntry) -> "Manifest":
-        """The manifest after a shard was written: the next one, or an earlier one anew."""
+        """The manifest after a shard was written: the next one, or an earlier one again."""
         return replace(self, shards=(*self.shards[:index], entry, *self.shards[index + 1 :]))
 
     def publish(self, directory: Path) -> None:

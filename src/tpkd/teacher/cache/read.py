@@ -25,8 +25,8 @@ class TeacherCache:
     def __init__(self, directory: Path, manifest: Manifest, shards: tuple[ShardFile, ...]) -> None:
         """Index the rows that are written; `shards` are those of the manifest."""
         self.directory, self.manifest = directory, manifest
-        # The maps used last stand; one that gives way lives on for whoever still reads it. Threads need no lock, and
-        # so a fork finds none held: at worst two of them map the same shard.
+        # Keep the most recently used maps open; an evicted map lives until its last reader is done. No lock is needed,
+        # so a fork cannot inherit a held one: at worst two threads map the same shard.
         limit = standing_maps()
         self._mapped = lru_cache(limit)(lambda index: memoryview(shards[index].map()))
         self._all_may_stand = len(shards) <= limit
@@ -141,7 +141,7 @@ class TeacherCache:
         return torch.frombuffer(gathered, dtype=self._dtype).view(len(rows), -1)
 
     def _copy_by_shard(self, shard: np.ndarray, start: np.ndarray, width: int) -> bytearray:
-        """One shard after the other, so that a batch holds one map beside those that stand."""
+        """Shard by shard, so that a batch holds at most one map beyond those kept open."""
         order = shard.argsort(kind="stable")
         gathered, current = bytearray(len(order) * width), -1
         target, pages = memoryview(gathered), memoryview(b"")
@@ -153,7 +153,7 @@ class TeacherCache:
 
 
 def _read_keys(shards: tuple[ShardFile, ...]) -> tuple[Keys, Keys, Bool[np.ndarray, "_"]]:
-    """Sample ids, view ids and the bitmap of written rows of all shards, copied, so that no map has to stand."""
+    """Sample ids, view ids and the bitmap of written rows of all shards, copied, so that no map has to stay open."""
     names = ("sample_ids", "view_ids", "written")
     parts: list[list[np.ndarray]] = [[np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.bool_)]]
     for shard in shards:
@@ -172,7 +172,7 @@ def open_cache(
     Args:
         directory: where `build_cache` wrote it.
         expected: what the caller would have computed; every field that differs is named.
-        check: hash every shard (about a second a gigabyte), so that no flipped byte is ever read. Without it only
+        check: hash every shard (about a second per gigabyte), so that no flipped byte is ever read. Without it only
             sizes, headers and keys are looked at: for a second opening of a cache that was checked.
         partial: accept a cache whose build is not finished; its unwritten rows are refused when asked for.
 

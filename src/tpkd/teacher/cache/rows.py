@@ -11,12 +11,12 @@ from jaxtyping import Bool, Int64
 Keys = Int64[np.ndarray, "_"]
 
 SPARSEST = 64
-"""An index may have this many places for each row; more means view ids that are no numbers of views."""
+"""An index may have this many places for each row; more means that the view ids are not view numbers."""
 
 
 @dataclass(frozen=True, eq=False)
 class CacheRows:
-    """What a cache shall hold: one key a row, in order, and the model's inputs for any run of rows.
+    """The rows of a cache to build: one key per row, in order, and the model's inputs for any run of rows.
 
     Args:
         sample_ids: stable id of each row's sample.
@@ -79,7 +79,7 @@ class RowIndex:
     """
 
     def __init__(self, sample_ids: Keys, view_ids: Keys, written: Bool[np.ndarray, "_"] | None = None) -> None:
-        """Fill the table; a key that stands twice is refused."""
+        """Fill the table; a duplicate key is refused."""
         if len(sample_ids) != len(view_ids):
             raise ValueError(f"view_ids: expected {len(sample_ids)} as sample_ids has, got {len(view_ids)}")
         rows = np.arange(len(sample_ids)) if written is None else np.flatnonzero(written)

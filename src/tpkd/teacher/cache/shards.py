@@ -17,7 +17,7 @@ from tpkd.files import open_regular, open_safetensors, reading, write_file
 from tpkd.teacher.cache.recipe import CacheRecipe
 
 MAX_HEADER_BYTES = 1 << 20
-"""A shard names a handful of tensors; a longer header is not ours, and is not worth parsing."""
+"""A shard names a handful of tensors; a longer header was not written by tpkd and is not parsed."""
 MAX_MAPS = 1024
 """Shards that are mapped at a time, where a process may have that many files open."""
 
@@ -38,7 +38,7 @@ class ShardFile:
     """Of the file that was looked at: another one in its place is refused."""
 
     def map(self) -> mmap.mmap:
-        """The bytes of the file; the map stands as long as something refers to it."""
+        """The bytes of the file; the map stays open as long as something refers to it."""
         with open_regular(self.path) as file, reading(self.path):
             if _identity(file) != self.identity:
                 raise InputError(f"{self.path}: expected the file that was checked, found that it was replaced since")
