@@ -1,5 +1,5 @@
 import dataclasses
-from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def accelerator(tmp_path_factory):
 
 
 def in_batches(size):
-    return make_config(Path("unused"), [f"evaluation.batch_size={size}"])
+    return SimpleNamespace(evaluation=SimpleNamespace(batch_size=size), workers=0)
 
 
 @pytest.fixture

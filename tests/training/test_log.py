@@ -2,7 +2,6 @@ import errno
 import hashlib
 import json
 import os
-import socket
 
 import pytest
 
@@ -140,12 +139,3 @@ def test_what_went_wrong_first_is_what_is_said(tmp_path):
 
     with pytest.raises(InputError, match=r"metrics\.jsonl: cannot be written"):
         fill_the_disk_and_write()
-
-
-def test_event_files_are_numbered_and_name_no_machine(tmp_path):
-    for step in (0, 3):
-        with open_log(tmp_path, step=step, tensorboard=True) as log:
-            log.write("train", step + 1, {"loss": 1.0})
-    found = sorted((tmp_path / "tensorboard").iterdir())
-    assert [path.name for path in found] == ["events.out.tfevents.000001", "events.out.tfevents.000002"]
-    assert not any(socket.gethostname().encode() in path.read_bytes() for path in found)
