@@ -37,7 +37,7 @@ class Rows:
         """The rows as a network sees them, `size` at a time."""
         for start in range(0, len(self.positions), size):
             positions, views = self.positions[start : start + size], self.view_ids[start : start + size]
-            columns = (self.dataset.labels[positions], self.dataset.ids[positions], views, np.ones_like(positions))
+            columns = (self.dataset.labels[positions], self.dataset.ids[positions], views)
             inputs = preparation.inputs(self.dataset, positions, views)
             yield SampleBatch(inputs, *map(torch.from_numpy, columns))
 
