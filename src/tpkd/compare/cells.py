@@ -17,8 +17,8 @@ from tpkd.diagnosis.inputs import open_inputs
 from tpkd.diagnosis.record import DiagnosisRecord
 from tpkd.diagnosis.run import diagnose_files
 from tpkd.errors import InputError
-from tpkd.files import read_lines, read_parsed, read_text, reading, sha256
-from tpkd.training.directory import TEST_LOGITS_NAME, read_result, write_text
+from tpkd.files import first_free, read_lines, read_parsed, read_text, reading, sha256, write_file
+from tpkd.training.directory import TEST_LOGITS_NAME, read_result
 from tpkd.training.log import METRICS_NAME
 from tpkd.training.loop import train
 
@@ -33,13 +33,13 @@ def run_cell(job: tuple[GridCell, Path], on_progress: OnProgress) -> None:
     array = open_array(cell.directory / TEST_LOGITS_NAME, key="logits")
     logits = torch.cat(list(array.blocks(max(1, array.shape[0])))).numpy()
     save_array(kept, logits)
-    write_text(checksum, f"{sha256(kept)}  {kept.name}\n")
+    write_file(checksum, f"{sha256(kept)}  {kept.name}\n")
     teacher, labels = directory / TEACHER_NAME, directory / LABELS_NAME
     if teacher.exists():
         record = diagnose_files(open_inputs([kept], teacher, labels, class_names=result.class_names))
         # Paths relative to the grid: the same grid in another directory gives the same bytes.
         student = replace(record.students[0], file=f"{STUDENTS_NAME}/{kept.name}")
-        write_text(diagnosis, replace(record, teacher=teacher.name, labels=labels.name, students=(student,)).to_json())
+        write_file(diagnosis, replace(record, teacher=teacher.name, labels=labels.name, students=(student,)).to_json())
 
 
 def kept_files(directory: Path, name: str) -> tuple[Path, Path, Path]:
@@ -60,10 +60,7 @@ def is_complete(grid: Grid, cell: GridCell) -> bool:
 
 def put_aside(grid: Grid, cell: GridCell) -> None:
     """Rename a cell's run directory and delete the files stored for it."""
-    number = 1
-    while (aside := cell.directory.with_name(f"{cell.directory.name}.replaced-{number}")).exists():
-        number += 1
-    cell.directory.rename(aside)
+    cell.directory.rename(first_free(f"{cell.directory}.replaced"))
     for path in kept_files(grid.directory, cell.name):
         path.unlink(missing_ok=True)
 

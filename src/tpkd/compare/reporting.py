@@ -13,12 +13,12 @@ from tpkd.config.output import literal_output
 from tpkd.diagnosis.record import DiagnosisRecord
 from tpkd.errors import InputError
 from tpkd.figures.record import IllustrationsRecord
-from tpkd.files import read_parsed
+from tpkd.files import read_parsed, write_file
 from tpkd.mechanism.record import BlockingRecord, CertificatesRecord, ContinuationRecord, ExactHeadRecord, StudyRecord
 from tpkd.mechanism.studies import study_path
 from tpkd.objectives import describe
 from tpkd.report.methods import Catalogue, Method
-from tpkd.training.directory import CONFIG_NAME, RESULT_NAME, read_result, write_text
+from tpkd.training.directory import CONFIG_NAME, RESULT_NAME, read_result
 
 FIGURES_NAME = "figures/figures.json"
 
@@ -36,7 +36,7 @@ def write_report(directory: Path) -> list[Path]:
     written = []
     for name, text in report_files(read_records(directory)).items():
         written.append(directory / name)
-        write_text(written[-1], text)
+        write_file(written[-1], text)
     return written
 
 

@@ -17,11 +17,11 @@ from tpkd.compare.workers import JobEvent, run_jobs
 from tpkd.config.loading import Override
 from tpkd.config.schema import RunConfig
 from tpkd.errors import InputError
-from tpkd.files import read_parsed
-from tpkd.lock import locked
+from tpkd.files import read_parsed, write_file
+from tpkd.lock import Hold, locked
 from tpkd.objectives import describe
 from tpkd.teacher.caching import OnNote
-from tpkd.training.directory import ENVIRONMENT_NAME, FREE_KEYS, Environment, Hold, flat_items, write_text
+from tpkd.training.directory import ENVIRONMENT_NAME, FREE_KEYS, Environment, flat_items
 from tpkd.training.run import check_names
 
 RECORD_NAME = "comparison.json"
@@ -65,8 +65,7 @@ def compare(
     watcher = watcher or Watcher()
     for config in grid.by_objective().values():
         check_names(config)
-    with locked(grid.directory):
-        hold = Hold.of(grid.directory)
+    with locked(grid.directory) as hold:
         shared = prepare(grid, watcher.on_stage, watcher.on_note)
         changed = changed_cells(grid, shared.fingerprints, shared.data)
         if changed and not restart_changed:
@@ -81,7 +80,7 @@ def compare(
         failures = _run(grid, waiting, processes, threads, watcher.on_cell, hold)
         hold.check()
         record = collect(grid, shared, failures)
-        write_text(grid.directory / RECORD_NAME, record.to_json())
+        write_file(grid.directory / RECORD_NAME, record.to_json())
         return record
 
 
@@ -113,7 +112,7 @@ def _run(
         if event.kind == "failed":
             failures[event.job] = event.problem
             text = event.trace or event.problem + "\n"
-            write_text(grid.directory / FAILURES_NAME / f"{event.job}.txt", text)
+            write_file(grid.directory / FAILURES_NAME / f"{event.job}.txt", text)
         elif event.kind == "finished":
             (grid.directory / FAILURES_NAME / f"{event.job}.txt").unlink(missing_ok=True)
         on_event(event)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 from torch.nn.functional import cross_entropy
 
 from tpkd.compare.grid import Grid
@@ -17,21 +16,18 @@ from tpkd.competence.counts import AnswerCounts
 from tpkd.competence.reading import competence_sentences
 from tpkd.config.loading import expand_data, keyed
 from tpkd.config.schema import RunConfig
-from tpkd.data.class_map import ClassMap
 from tpkd.data.configured import load_data
 from tpkd.data.dataset import Dataset
 from tpkd.diagnosis.inputs import TeacherFloor
-from tpkd.errors import InputError
-from tpkd.files import publish
-from tpkd.models.classifier import Classifier
+from tpkd.files import publish, writing
 from tpkd.models.preparation import student_preparation
 from tpkd.models.student import build_student
 from tpkd.models.weights import weights_fingerprint
 from tpkd.teacher import caching
 from tpkd.teacher.cache.build import BuildProgress
 from tpkd.teacher.caching import OnNote
-from tpkd.teacher.frozen import given_test_logits, open_teacher
-from tpkd.teacher.network import build_teacher, class_map, teacher_preparation
+from tpkd.teacher.network import build_teacher, teacher_preparation
+from tpkd.teacher.opening import given_test_logits, open_teacher
 from tpkd.training.directory import read_result
 from tpkd.training.evaluation import Evaluation, evaluate
 from tpkd.training.run import build_objective, start_accelerator
@@ -127,37 +123,21 @@ def _teacher_state(
         save_array(path, logits.numpy())
         accuracy = (logits.argmax(-1) == labels).double().mean().item()
         return NetworkState("from its cache", fingerprint, accuracy, cross_entropy(logits, labels).item()), logits
-    teacher = _Mapped(build_teacher(config, test), class_map(config, test))
-    found = _evaluate(config, teacher, test, teacher_preparation(config, test), accelerator)
+    found = _evaluate(config, build_teacher(config, test), test, teacher_preparation(config, test), accelerator)
     save_array(path, found.logits.numpy())
     return NetworkState(config.teacher.model, fingerprint, found.accuracy, found.label_loss), found.logits
 
 
-class _Mapped(nn.Module):
-    """A teacher that answers in the classes of the data."""
-
-    def __init__(self, model: Classifier, mapping: ClassMap | None) -> None:
-        super().__init__()
-        self.model, self.mapping = model, mapping
-
-    def forward(self, inputs: Any) -> torch.Tensor:
-        logits: torch.Tensor = self.model(inputs)
-        return logits if self.mapping is None else self.mapping.apply(logits)
-
-
 def _evaluate(config: RunConfig, network: Any, test: Dataset, preparation: Any, accelerator: Any) -> Evaluation:
-    settings = config.evaluation
     network.to(accelerator.device)
-    found = evaluate(network, test, preparation, accelerator, batch_size=settings.batch_size, workers=config.workers)
-    network.cpu()
+    found = evaluate(network, test, preparation, accelerator, config)
+    network.to(torch.device("cpu"))
     return found
 
 
 def save_array(path: Path, array: np.ndarray) -> None:
     """Write an array as .npy atomically; a write error becomes one line with the path."""
-    try:
+    with writing(path):
         path.parent.mkdir(exist_ok=True)
         with publish(path) as file:
             np.save(file, array)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
