@@ -9,97 +9,41 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from tpkd.compare.record import PaperProtocol
-from tpkd.config.loading import resolve_config
+from tpkd.config.loading import load_config
 from tpkd.config.schema import RunConfig
 from tpkd.objectives import describe
 from tpkd.training.directory import flat_items
 
+CONFIGS = Path(__file__).parent / "configs"
 SEEDS = (42, 43, 44)
 STATES = [20, 40, 60]
 """Epochs of the CE snapshots used by the mechanism studies."""
+_DATA = {"vision": "cifar100", "text": "clinc150"}
 
-_SHARED: dict[str, Any] = {
-    "limit": None,
-    "evaluation.limit": None,
-    "batch_size": 64,
-    "micro_batch_size": 32,
+_SHARED = (
+    *("data.name", "limit", "evaluation.limit", "epochs", "batch_size", "micro_batch_size", "precision", "clip_norm"),
+    *("student.weights", "student.head", "optimizer.name", "optimizer.learning_rate", "optimizer.weight_decay"),
+    "schedule.name",
+)
+STATED = {
+    "vision": (
+        *(*_SHARED, "student.options.pretrained", "student.probe_c", "optimizer.momentum", "views.num_views"),
+        *("views.pad", "views.flip", "views.size", "views.interpolation"),
+    ),
+    "text": (
+        *(*_SHARED, "student.options.pooling", "text.max_length", "text.padding", "tf32"),
+        *("optimizer.betas", "optimizer.eps", "schedule.warmup"),
+    ),
 }
-_STATED: dict[str, dict[str, Any]] = {
-    "vision": {
-        "data.name": "cifar100",
-        "student.options.pretrained": True,
-        "student.weights": None,
-        "student.head": "probe",
-        "student.probe_c": 0.01,
-        "views.num_views": 8,
-        "views.pad": 4,
-        "views.flip": True,
-        "views.size": 224,
-        "views.interpolation": "bicubic",
-        "epochs": 60,
-        "precision": "fp16",
-        "optimizer.name": "sgd",
-        "optimizer.learning_rate": 1e-4,
-        "optimizer.momentum": 0.9,
-        "optimizer.weight_decay": 1e-3,
-        "schedule.name": "constant",
-        "clip_norm": None,
-        "study.tolerance": 1e-12,
-        "study.learning_rate": None,
-        "study.blocking.states": [],
-        "study.blocking.samples": 2000,
-        "study.exact_head.states": [],
-        "study.exact_head.batches": 32,
-        "study.exact_head.batch_size": 64,
-        "study.exact_head.step_size": 0.01,
-        "study.certificates.states": [],
-        "study.certificates.batches": 16,
-        "study.certificates.batch_size": 64,
-        "study.certificates.microbatch": 8,
-        "study.certificates.rank_tolerance": 1e-10,
-        "study.certificates.spectral_tolerance": 1e-12,
-        "study.continuation.state": None,
-        "study.continuation.iterations": 128,
-        "study.continuation.observation": 2048,
-        "study.continuation.points": [0, 1, 8, 32, 64, 128],
-    },
-    "text": {
-        "data.name": "clinc150",
-        "student.weights": None,
-        "student.head": "random",
-        "student.options.pooling": "pooler",
-        "text.max_length": 128,
-        "text.padding": "max_length",
-        "epochs": 4,
-        "precision": "fp32",
-        "tf32": False,
-        "optimizer.name": "adam-weight-decay",
-        "optimizer.learning_rate": 3e-4,
-        "optimizer.betas": [0.9, 0.999],
-        "optimizer.eps": 1e-6,
-        "optimizer.weight_decay": 0.01,
-        "schedule.name": "warmup-linear",
-        "schedule.warmup": 112,
-        "clip_norm": 1.0,
-    },
-}
-_CHOSEN: dict[str, dict[str, Any]] = {
-    "vision": {
-        "teacher.cache_dtype": "float32",
-        "views.mean": [0.485, 0.456, 0.406],
-        "views.std": [0.229, 0.224, 0.225],
-    },
-    "text": {
-        "teacher.cache_dtype": "float32",
-        "student.layers": [1, 2, 3, 4],
-        "teacher.layers": [6, 12, 18, 24],
-        "teacher.options.pooling": "pooler",
-    },
-}
-"""What the shipped configuration chose where the paper states nothing; the rest that it leaves open is the default."""
+"""The settings that the appendix states, beside those of `study`; the shipped configurations chose the rest."""
+_CHOSEN_OF_STUDIES = ("study.seed", "study.blocking.splits")
+_STATED_SETTINGS = {"kd": {"temperature", "kd_weight"}, "dkd": {"alpha", "beta", "temperature"}}
+_STATED_OTHERWISE = {"temperature", "beta"}
+_STATED_OF_TEXT = {"warmup_epochs", "layer_features"}
 
 _ALSO: dict[str, Any] = {
     "study.learning_rate": 1e-4,
@@ -155,29 +99,6 @@ FREE_IN: dict[str, dict[str, str]] = {
     },
 }
 
-_WEIGHT_DECAY: dict[str, dict[str, float]] = {"vision": {"kl-dist": 1e-4, "xe-kl": 1e-4}, "text": {}}
-_UNIT: dict[str, Any] = {"temperature": 1.0}
-_HALF: dict[str, Any] = {"beta": 0.5}
-_SETTINGS: dict[str, dict[str, Any]] = {
-    "kd": {"temperature": 4.0, "kd_weight": 1.0},
-    "kl-dist": _UNIT,
-    "dkd": {"alpha": 1.0, "beta": 8.0, "temperature": 4.0},
-    "dp-u": _UNIT,
-    "dp-s": _UNIT,
-    "xe-kl": _UNIT,
-    "dhkd": {"temperature": 2.0},
-    "dto-kd": _UNIT,
-    "tpkd": _HALF,
-    "tpkd-no-ce": _HALF,
-    "safe-full-kl": _HALF,
-    "tpkd-no-projection": _HALF,
-    "compensation-only": _HALF,
-}
-_TEXT_SETTINGS: dict[str, dict[str, Any]] = {
-    "dkd": {"warmup_epochs": 2},
-    "dto-kd": {"layer_features": "own-objective"},
-}
-
 
 def paper_protocol(configs: Mapping[str, RunConfig], seeds: Mapping[str, Sequence[int]]) -> PaperProtocol:
     """Which of the paper's two domains a grid belongs to, and every key that differs.
@@ -187,9 +108,9 @@ def paper_protocol(configs: Mapping[str, RunConfig], seeds: Mapping[str, Sequenc
         seeds: the seeds of each objective.
     """
     data = next(iter(configs.values())).data.name
-    domain = next((name for name, keys in _STATED.items() if keys["data.name"] == data), None)
+    domain = next((name for name, known in _DATA.items() if known == data), None)
     if domain is None:
-        return PaperProtocol(None, (f"data.name: expected cifar100 or clinc150, found {data}",))
+        return PaperProtocol(None, (f"data.name: expected {' or '.join(_DATA.values())}, found {data}",))
     differences: list[str] = []
     found: dict[str, list[str]] = defaultdict(list)
     for objective, config in configs.items():
@@ -204,28 +125,25 @@ def paper_protocol(configs: Mapping[str, RunConfig], seeds: Mapping[str, Sequenc
 
 
 def _differences(objective: str, config: RunConfig, domain: str) -> Iterator[str]:
-    stated, found = {**_SHARED, **_STATED[domain]}, _decisive(config, domain)
-    expected = dict(_reference(domain))
-    special = _WEIGHT_DECAY[domain].get(objective)
-    if special is not None:
-        expected["optimizer.weight_decay"] = special
-    for key in {**stated, **expected, **found}:
+    reference = _reference(domain, objective)
+    expected, found = _decisive(reference, domain), _decisive(config, domain)
+    for key in {**expected, **found}:
         if key in ("student.model", "teacher.model") or (config.teacher is None and key.startswith("teacher")):
             continue
         value, other = expected.get(key), found.get(key)
         if other != value and (key not in _ALSO or other != _ALSO[key]):
-            yield _line(key, value, other, domain if key not in stated else None)
+            stated = key in STATED[domain] or (key.startswith("study.") and key not in _CHOSEN_OF_STUDIES)
+            yield _line(key, value, other, None if stated else domain)
     yield from _other_networks(config, domain)
     keeps = not config.snapshot_seeds or config.seed in config.snapshot_seeds
-    if keeps and (objective, domain) == ("ce", "vision") and list(config.snapshots) != STATES:
-        yield f"snapshots: expected {STATES}, found {list(config.snapshots)}"
-    defaults = {method.name: method.defaults for method in describe()}[objective]
-    own = {**_SETTINGS.get(objective, {}), **(_TEXT_SETTINGS.get(objective, {}) if domain == "text" else {})}
-    settings = resolved_settings(config)
-    for name in {**own, **defaults, **settings}:
-        wanted = own.get(name, defaults.get(name))
-        if settings.get(name) != wanted:
-            yield _line(name, wanted, settings.get(name), domain if name not in own else None)
+    if keeps and reference.snapshots and config.snapshots != reference.snapshots:
+        yield f"snapshots: expected {list(reference.snapshots)}, found {list(config.snapshots)}"
+    wanted, settings = resolved_settings(reference), resolved_settings(config)
+    stated_settings = _STATED_SETTINGS.get(objective, _STATED_OTHERWISE)
+    for name in {**wanted, **settings}:
+        if settings.get(name) != wanted.get(name):
+            stated = name in stated_settings or (domain == "text" and name in _STATED_OF_TEXT)
+            yield _line(name, wanted.get(name), settings.get(name), None if stated else domain)
 
 
 def _line(key: str, expected: Any, found: Any, chosen_by: str | None) -> str:
@@ -247,17 +165,9 @@ def _other_networks(config: RunConfig, domain: str) -> Iterator[str]:
 
 
 @lru_cache
-def _reference(domain: str) -> Mapping[str, Any]:
-    """Every decisive key of a domain's shipped configuration, from the tables above and the defaults."""
-    networks = {"student.model": "-", "teacher.model": "-", "output": "-", "objective.name": "ce"}
-    plain: dict[str, Any] = {}
-    for key, value in {**networks, **_SHARED, **_STATED[domain], **_CHOSEN[domain]}.items():
-        *sections, last = key.split(".")
-        place = plain
-        for section in sections:
-            place = place.setdefault(section, {})
-        place[last] = value
-    return _decisive(resolve_config(plain), domain)
+def _reference(domain: str, objective: str) -> RunConfig:
+    """What the domain's shipped configuration says about an objective."""
+    return load_config(CONFIGS / f"paper-{domain}.yaml", [("objective", objective)])
 
 
 def _decisive(config: RunConfig, domain: str) -> dict[str, Any]:
