@@ -49,7 +49,7 @@ def check_teacher(directory):
     """A teacher that runs at every step, with batch statistics, comes out of a step as it went in."""
     config = online(make_config(directory))
     run = assemble(config, start_accelerator(config), directory)
-    teacher = run.teacher._model
+    teacher = run.teacher.model
     teacher.layers[0] = torch.nn.Sequential(teacher.layers[0], torch.nn.BatchNorm1d(24)).eval().requires_grad_(False)
     before = {name: value.clone() for name, value in teacher.state_dict().items()}
     take_step(run, 1, run.batches[0])

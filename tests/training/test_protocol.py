@@ -35,7 +35,7 @@ def test_bert_large_teaches_bert_mini_one_step(data, tmp_path):
     config = load_config(CONFIG, overrides)
     run = assemble(config, start_accelerator(config), tmp_path)
     assert sum(parameter.numel() for parameter in run.student.network.parameters()) == STUDENT_PARAMETERS
-    teacher = run.teacher._model
+    teacher = run.teacher.model
     assert sum(parameter.numel() for parameter in teacher.network.parameters()) == TEACHER_PARAMETERS
     samples = run.batches[0]
     assert samples.inputs["input_ids"].shape == (2, 128)
