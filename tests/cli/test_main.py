@@ -9,18 +9,11 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from tpkd.cli.main import app
-from tpkd.objectives import names, tpkd_kernel
+from tpkd.objectives import tpkd_kernel
 
 
 def run(*arguments):
     return subprocess.run([sys.executable, "-m", "tpkd", *arguments], capture_output=True, text=True)
-
-
-def test_methods_lists_every_objective():
-    result = run("methods")
-    assert result.returncode == 0
-    listed = [line.split("│")[1].strip() for line in result.stdout.splitlines() if line.startswith("│")]
-    assert [name for name in listed if name] == list(names())
 
 
 def test_version_tells_what_is_installed(monkeypatch):
@@ -31,15 +24,6 @@ def test_version_tells_what_is_installed(monkeypatch):
         assert result.exit_code == 0
         expected = f"tpkd {version('tpkd')} {told} its kernel, torch {version('torch')}, Python 3."
         assert result.stdout.startswith(expected)
-
-
-def test_demo_leaves_a_foreign_directory_alone(tmp_path):
-    (tmp_path / "thesis.tex").write_text("mine")
-    result = run("demo", "--out", str(tmp_path))
-    assert result.returncode == 2
-    assert result.stderr.count("\n") == 1
-    assert str(tmp_path) in result.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
 @pytest.mark.parametrize("arguments", [("no-such-verb",), ("diagnose",), ("diagnose", "--no-such-option")])

@@ -53,3 +53,11 @@ def test_what_is_no_json_is_refused(tmp_path):
     (clinc(tmp_path) / "clinc150" / "data_full.json").write_text("{")
     with pytest.raises(InputError, match=r"data_full.json: damaged"):
         load_dataset("clinc150", "train", root=tmp_path)
+
+
+def test_an_empty_question_of_clinc150_is_refused(tmp_path):
+    (tmp_path / "clinc150").mkdir()
+    content = {"train": [["a", "x"], [" ", "x"]], "val": [["a", "x"]], "test": [["a", "x"]]}
+    (tmp_path / "clinc150" / "data_full.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"data_full.json: train\[1\]: expected a text, found none"):
+        load_dataset("clinc150", "train", root=tmp_path)

@@ -84,3 +84,9 @@ def test_parts_that_do_not_fit_are_refused(changes, message):
 def test_importing_the_package_loads_no_optional_library():
     code = "import sys, tpkd.data; assert not {'sklearn', 'PIL', 'pydantic', 'transformers'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("names", [("a", "b", "a"), ("a", "", "b")])
+def test_class_names_are_distinct_and_not_empty(names):
+    with pytest.raises(InputError, match=r"toy \(train\): class names: expected 3 different names, found"):
+        Dataset("toy", "train", "text", ("x",), np.array([0]), np.array([0]), names)

@@ -75,3 +75,82 @@ def test_bad_folders_are_refused(tmp_path):
     image_folder(tmp_path, ["train/a/1.png", "test/b/1.png"])
     with pytest.raises(InputError, match=r"test/b: expected the classes of .*train, found another one"):
         load_dataset(f"folder:{tmp_path}", "test")
+
+
+def image(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (4, 4)).save(path)
+
+
+def test_folders_named_by_numbers_are_sorted_as_numbers(tmp_path):
+    for name in ("10", "2", "0"):
+        image(tmp_path / "train" / name / "1.png")
+    assert load_dataset(f"folder:{tmp_path}", "train").class_names == ("0", "2", "10")
+
+
+def test_hidden_and_empty_folders_are_no_classes(tmp_path):
+    for split in ("train", "test"):
+        for name in ("cat/1.png", "dog/1.png", ".ipynb_checkpoints/1-checkpoint.png", ".git/x.png", "__MACOSX/c/1.png"):
+            image(tmp_path / split / name)
+        (tmp_path / split / "empty" / "deep").mkdir(parents=True)
+        (tmp_path / split / "forgotten").mkdir()
+        (tmp_path / split / "forgotten" / ".DS_Store").write_bytes(b"x")
+    train, test = (load_dataset(f"folder:{tmp_path}", split) for split in ("train", "test"))
+    assert train.class_names == test.class_names == ("cat", "dog")
+    assert len(train) == len(test) == 2
+
+
+def test_hidden_files_in_a_class_are_no_samples(tmp_path):
+    for name in ("cat/1.png", "cat/._1.png", "cat/.ipynb_checkpoints/1.png", "cat/deep/__MACOSX/1.png", "dog/1.png"):
+        image(tmp_path / "train" / name)
+    assert load_dataset(f"folder:{tmp_path}", "train").inputs.paths == ("train/cat/1.png", "train/dog/1.png")
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "problem"),
+    [
+        (["a/1.png", "b/1.png"], ["a/1.png"], r"test: expected the classes of .*train, found no folder 'b'"),
+        (["a/1.png", "b/1.png", "c/1.png"], ["a/1.png"], r"test: .* found no folder 'b' and 1 more"),
+        (["a/1.png"], ["a/1.png", "b/1.png"], r"test/b: expected the classes of .*train, found another one"),
+    ],
+)
+def test_train_and_test_folders_of_different_classes_are_named(tmp_path, train, test, problem):
+    for split, names in (("train", train), ("test", test)):
+        for name in names:
+            image(tmp_path / split / name)
+    if problem.startswith("test/b"):
+        (tmp_path / "train" / "b").mkdir()  # empty, so it is no class, and the test part has one too many
+    with pytest.raises(InputError, match=problem):
+        load_dataset(f"folder:{tmp_path}", "test")
+
+
+def test_an_empty_test_folder_says_that_a_class_has_no_test_image(tmp_path):
+    for name in ("train/a/1.png", "train/b/1.png", "test/a/1.png"):
+        image(tmp_path / name)
+    with pytest.raises(InputError, match="add an empty folder for a class without test images"):
+        load_dataset(f"folder:{tmp_path}", "test")
+    (tmp_path / "test" / "b").mkdir()
+    assert load_dataset(f"folder:{tmp_path}", "test").class_names == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("train/stray.png", r"train/stray.png: expected images in one folder per class"),
+        ("train/c/1.heic", r"train/c/1.heic: expected .*\.png.*; convert it"),
+        ("train/a/2.avif", r"train/a/2.avif: expected .*\.png.*; convert it"),
+        ("train/c/notes.txt", r"train/c: expected images \(.*\), found none, but other files: notes.txt"),
+        ("train/Ab/x.png", r"train: class folders 'Ab' and 'ab' differ in"),
+    ],
+)
+def test_files_that_would_be_left_out_are_named(tmp_path, name, problem):
+    for each in ("train/a/1.png", "train/ab/1.png"):
+        image(tmp_path / each)
+    path = tmp_path / name
+    if path.suffix == ".png":
+        image(path)
+    else:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"x")
+    with pytest.raises(InputError, match=problem):
+        load_dataset(f"folder:{tmp_path}", "train")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from tpkd.models.registry import build_model
 from tpkd.models.spec import ModelSpec
@@ -22,6 +23,18 @@ KINDS = {
 def build(kind, num_classes=5, **settings):
     name, options = KINDS[kind]
     return build_model(ModelSpec(name, num_classes=num_classes, options=options, **settings))
+
+
+def save(model, path, **changes):
+    """A file with the weights of a network; None leaves a tensor out."""
+    state = {name: value.contiguous() for name, value in model.state_dict().items()} | changes
+    save_file({name: value for name, value in state.items() if value is not None}, path)
+    return path
+
+
+def plain_state(model):
+    """The weights as tensors that share no memory with the network."""
+    return {name: value.clone() for name, value in model.state_dict().items()}
 
 
 def inputs_for(kind, rows=3, seed=0):
