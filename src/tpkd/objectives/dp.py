@@ -10,7 +10,7 @@ from torch import Tensor
 from tpkd.geometry.split import target_entry
 from tpkd.objectives.base import Batch, PaperAccuracy
 from tpkd.objectives.kd import imitation_rows
-from tpkd.objectives.reduction import IGNORE_INDEX, as_rows
+from tpkd.objectives.reduction import IGNORE_INDEX, as_rows, denominator
 from tpkd.objectives.registry import register
 from tpkd.objectives.row_objective import RowObjective
 
@@ -58,8 +58,9 @@ class _DataPartition(RowObjective):
         student = batch.student_logits.detach()
         rows = as_rows(student, others, batch.labels, ignore_index=IGNORE_INDEX, labels_only_mask=True)
         teacher, initial = rows.others.values()
-        chosen = selects_teacher(teacher, initial, rows.labels if self.supervised else None) & rows.valid
-        return {"teacher_selection_rate": chosen.sum() / rows.valid.sum().clamp(min=1)}
+        chosen = selects_teacher(teacher, initial, rows.labels if self.supervised else None)
+        count = (chosen if rows.valid is None else chosen & rows.valid).sum()
+        return {"teacher_selection_rate": count / denominator(len(chosen), rows.valid, None)}
 
 
 @register

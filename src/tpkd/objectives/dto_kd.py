@@ -23,7 +23,7 @@ from tpkd.objectives.balance import (
 from tpkd.objectives.base import Batch, Objective, PaperAccuracy
 from tpkd.objectives.cross_entropy import cross_entropy_loss
 from tpkd.objectives.kl_dist import kl_dist_loss
-from tpkd.objectives.reduction import IGNORE_INDEX, as_rows, check_weight, reduce_rows
+from tpkd.objectives.reduction import IGNORE_INDEX, as_rows, check_weight, reduce_rows, without_ignored
 from tpkd.objectives.registry import register
 
 _VARIANTS = ("amortised", "exact", "literal")
@@ -176,15 +176,15 @@ class DTOKD(Objective):
             sizes = [(s.shape[-1], t.shape[-1]) for s, t in zip(student, teacher, strict=True)]
             self._projectors = layer_projectors(sizes).to(student[0].device, computation_dtype(student[0]))
         rows = as_rows(batch.student_logits, {}, batch.labels, ignore_index=IGNORE_INDEX)
-        kept = rows.valid.unsqueeze(-1)
+        num_rows = len(rows.labels)
         losses = []
         for projector, s, t in zip(self._projectors, student, teacher, strict=True):
-            if s.ndim != 2 or t.ndim != 2 or not len(s) == len(t) == len(kept):
+            if s.ndim != 2 or t.ndim != 2 or not len(s) == len(t) == num_rows:
                 found = f"{tuple(s.shape)} and {tuple(t.shape)}"
-                raise ValueError(f"layer_features: expected pooled features ({len(kept)}, D) of both, got {found}")
+                raise ValueError(f"layer_features: expected pooled features ({num_rows}, D) of both, got {found}")
             dtype = next(projector.parameters()).dtype
-            projected = projector(torch.where(kept, s.to(dtype), 0.0))
-            losses.append(feature_rows(projected, torch.where(kept, t.detach().to(dtype), 0.0)))
+            projected = projector(without_ignored(s.to(dtype), rows.valid))
+            losses.append(feature_rows(projected, without_ignored(t.detach().to(dtype), rows.valid)))
         return reduce_rows(torch.stack(losses).mean(0), rows, reduction="mean", num_items=batch.num_items)
 
     def combine(self, gradients: Mapping[str, Tensor], values: Mapping[str, Tensor] | None = None) -> Tensor:

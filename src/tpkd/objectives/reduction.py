@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
+from typing import TypeGuard
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -30,7 +31,8 @@ class Rows:
     others: dict[str, Float[Tensor, "rows K"]]
     """Detached companions of the student: the teacher, a frozen initial student."""
     labels: Int[Tensor, "rows"]
-    valid: Bool[Tensor, "rows"]
+    valid: Bool[Tensor, "rows"] | None
+    """`None` where all rows are known to be valid."""
     position_shape: torch.Size
     """The shape of the labels, to which per-position losses return."""
 
@@ -46,28 +48,51 @@ def as_rows(
 ) -> Rows:
     """Check logits `(K,)`, `(N, K)` or `(N, K, d1, ...)` with labels of the same shape without `K`, and flatten them.
 
-    Ignored positions are replaced before any arithmetic: their NaNs reach neither the value nor the gradient.
+    Ignored positions are replaced before any arithmetic: their NaNs reach neither the value nor the gradient. Without
+    any, rows may share memory with the logits.
     Where labels only mask they may be `None`: then every position is valid.
     """
     class_axis = check_class_axis(student_logits, others, min_classes=min_classes)
-    ignore_index = check_ignore_index(ignore_index)
-    num_classes = student_logits.shape[class_axis]
-    position_shape = torch.Size(n for axis, n in enumerate(student_logits.shape) if axis != class_axis)
+    shape = student_logits.shape
+    position_shape, num_classes = shape[:class_axis] + shape[class_axis + 1 :], shape[class_axis]
+    valid: Tensor | None = None
     if labels is None and labels_only_mask:
-        labels = torch.zeros(position_shape, dtype=torch.long, device=student_logits.device)
-        valid = torch.ones_like(labels, dtype=torch.bool).reshape(-1)
+        check_ignore_index(ignore_index)
+        classes = torch.zeros(position_shape.numel(), dtype=torch.long, device=student_logits.device)
     else:
-        labels = check_labels(labels, position_shape, num_classes, ignore_index=ignore_index)
-        valid = (labels != ignore_index).reshape(-1)
+        classes, valid = flat_labels(labels, position_shape, num_classes, ignore_index)
     dtype = computation_dtype(student_logits, *others.values())
 
     def rows(logits: Tensor) -> Tensor:
-        flat = logits.to(dtype).movedim(class_axis, -1).reshape(-1, num_classes)
-        return torch.where(valid.unsqueeze(-1), flat, 0.0)
+        return without_ignored(logit_rows(logits.to(dtype), class_axis), valid)
 
-    safe_labels = torch.where(valid, labels.reshape(-1), 0)
     companions = {name: rows(logits.detach()) for name, logits in others.items()}
-    return Rows(rows(student_logits), companions, safe_labels, valid, position_shape)
+    return Rows(rows(student_logits), companions, classes, valid, position_shape)
+
+
+def logit_rows(logits: Float[Tensor, "..."], class_axis: int) -> Float[Tensor, "rows K"]:
+    """The classes of each position as a row; a matrix is returned as it is.
+
+    Example:
+        >>> logit_rows(torch.zeros(2, 3, 4), 1).shape
+        torch.Size([8, 3])
+    """
+    if logits.ndim == 2:
+        return logits
+    return logits.movedim(class_axis, -1).reshape(-1, logits.shape[class_axis])
+
+
+def without_ignored(values: Float[Tensor, "rows ..."], valid: Bool[Tensor, "rows"] | None) -> Float[Tensor, "rows ..."]:
+    """The values with zeros in ignored rows, from which no gradient flows back.
+
+    Example:
+        >>> without_ignored(torch.ones(2, 3), torch.tensor([True, False]))
+        tensor([[1., 1., 1.],
+                [0., 0., 0.]])
+    """
+    if valid is None:
+        return values
+    return torch.where(valid.unsqueeze(-1) if values.ndim == 2 else valid, values, 0.0)
 
 
 def check_class_axis(
@@ -83,7 +108,7 @@ def check_class_axis(
 
 
 def flat_labels(
-    labels: Int[Tensor, "..."], position_shape: torch.Size, num_classes: int, ignore_index: int
+    labels: Int[Tensor, "..."] | None, position_shape: torch.Size, num_classes: int, ignore_index: int
 ) -> tuple[Int[Tensor, "rows"], Bool[Tensor, "rows"] | None]:
     """Check labels and flatten them, in int64; the mask of valid rows is `None` where all are known to be valid.
 
@@ -92,7 +117,7 @@ def flat_labels(
         (tensor([2, 0]), tensor([ True, False]))
     """
     ignore_index = check_ignore_index(ignore_index)
-    if _may_all_be_classes(labels, position_shape, num_classes, ignore_index) and labels.numel() > 0:
+    if _may_all_be_classes(labels, position_shape, num_classes, ignore_index):
         least, greatest = labels.aminmax()
         if least.item() >= 0 and greatest.item() < num_classes:
             return labels if labels.ndim == 1 else labels.reshape(-1), None
@@ -101,12 +126,15 @@ def flat_labels(
     return torch.where(valid, flat, 0), valid
 
 
-def _may_all_be_classes(labels: object, position_shape: torch.Size, num_classes: int, ignore_index: int) -> bool:
+def _may_all_be_classes(
+    labels: object, position_shape: torch.Size, num_classes: int, ignore_index: int
+) -> TypeGuard[Tensor]:
     """Whether looking at the values is free and all there is left to check."""
     return (
         isinstance(labels, Tensor)
         and labels.dtype == torch.long
         and labels.shape == position_shape
+        and labels.numel() > 0
         and not 0 <= ignore_index < num_classes
         and can_read_values(labels)
     )
@@ -121,7 +149,7 @@ def reduce_rows(
     count. With nothing valid the result is a zero that keeps the graph.
     """
     check_reduction(reduction, num_items)
-    losses = torch.where(rows.valid, losses, 0.0)
+    losses = without_ignored(losses, rows.valid)
     if reduction == "none":
         return losses.reshape(rows.position_shape)
     total = losses.sum()

@@ -10,6 +10,8 @@ from torch import Tensor
 from tpkd.objectives.base import BATCH_NEEDS, Batch, Objective
 from tpkd.objectives.reduction import IGNORE_INDEX, as_rows, check_reduction, reduce_rows
 
+_BY_KEYWORD = BATCH_NEEDS - {"labels", "teacher_logits"}
+
 
 class RowObjective(Objective):
     """A method whose loss is a sum over positions: a subclass names itself and gives `row_losses`.
@@ -41,7 +43,8 @@ class RowObjective(Objective):
     def row_losses(self, *args: Any, **kwargs: Any) -> Float[Tensor, "rows"]:
         """The loss of each row: `row_losses(self, student, teacher, labels)`, of `(rows, K)` twice and `(rows,)`.
 
-        No gradient flows to the teacher, which is `None` where it is not needed; an ignored row holds zeros.
+        No gradient flows to the teacher, which is `None` where it is not needed; an ignored row holds zeros. Do not
+        write into the tensors: they may be the caller's own.
         """
 
     def __call__(
@@ -74,6 +77,6 @@ class RowObjective(Objective):
 
     def compute_losses(self, batch: Batch) -> dict[str, Tensor]:
         """One loss, `"loss"`."""
-        more = {name: getattr(batch, name) for name in (BATCH_NEEDS & self.needs) - {"labels", "teacher_logits"}}
+        more: dict[str, Any] = {name: getattr(batch, name) for name in _BY_KEYWORD & self.needs}
         more |= {"reduction": batch.reduction, "num_items": batch.num_items}
         return {"loss": self(batch.student_logits, batch.teacher_logits, batch.labels, **more)}

@@ -18,6 +18,7 @@ from tpkd.objectives.reduction import (
     check_reduction,
     denominator,
     flat_labels,
+    logit_rows,
     reduce_rows,
 )
 from tpkd.objectives.registry import register
@@ -77,7 +78,7 @@ def tpkd_loss(
         rows = as_rows(student_logits, {"teacher_logits": teacher_logits}, labels, ignore_index=ignore_index)
         return reduce_rows(traced_tpkd_loss(rows, beta=beta), rows, reduction=reduction, num_items=num_items)
     shape = student_logits.shape
-    z, zt = _logit_rows(student_logits, class_axis), _logit_rows(teacher_logits.detach(), class_axis)
+    z, zt = logit_rows(student_logits, class_axis), logit_rows(teacher_logits.detach(), class_axis)
     y, valid = flat_labels(labels, shape[:class_axis] + shape[class_axis + 1 :], shape[class_axis], ignore_index)
     count = denominator(z.shape[0], valid, num_items) if reduction == "mean" else 1
     # A known weight of all rows goes straight into the gradient. Not in float16, which would lose small entries that a
@@ -92,12 +93,6 @@ def tpkd_loss(
     if is_weighted:
         return losses
     return losses.reshape(labels.shape) if reduction == "none" else losses.sum() / count
-
-
-def _logit_rows(logits: Tensor, class_axis: int) -> Tensor:
-    if logits.ndim == 2:
-        return logits
-    return logits.movedim(class_axis, -1).reshape(-1, logits.shape[class_axis])
 
 
 class TPKDLoss(nn.Module):
