@@ -3,6 +3,7 @@
 import difflib
 import doctest
 
+import griffe
 import pytest
 from docs.hooks import blocks, formulas, reference, sources
 
@@ -115,3 +116,15 @@ def test_names_lead_to_the_reference_from_sentences_alone():
     entry = "tpkd.geometry.margins"
     assert sentence == f"[`tpkd.margins`][{entry}], [`tpkd.geometry.margins.margins()`][{entry}], `tpkd.nothing`"
     assert "\n".join([head, names, *code]) == text
+
+
+def test_settings_of_a_registered_objective_are_parameters_in_the_reference():
+    """griffe does not know that `@register` makes a dataclass; the reference would show `KD` without its settings."""
+    extensions = griffe.load_extensions(blocks.ROOT / "docs/hooks/docstrings.py")
+    module = griffe.load("tpkd.objectives.kd", search_paths=[blocks.ROOT / "src"], extensions=extensions)
+    assert [parameter.name for parameter in module["KD"].parameters] == [
+        "self",
+        "temperature",
+        "ce_weight",
+        "kd_weight",
+    ]
