@@ -26,19 +26,19 @@ _OpenStream = Callable[[], AbstractContextManager[IO[bytes]]]
 
 @dataclass(frozen=True)
 class ArrayFile:
-    """One array on disk; its metadata are checked, its rows are not read yet."""
+    """One array on disk, with checked metadata; rows are read on demand."""
 
     path: Path
     shape: tuple[int, ...]
     dtype: torch.dtype
     _read: Callable[[int], Iterator[Tensor]] = field(repr=False)
     class_names: tuple[str, ...] | None = field(default=None, repr=False)
-    """What the columns are called, where the file says it."""
+    """Names of the columns, if the file has them."""
 
     def blocks(self, rows: int) -> Iterator[Tensor]:
         """The rows in order, at most `rows` at a time, in the dtype of the file.
 
-        Blocks are copied out of plain reads or short-lived maps: a permanent map of a large file would count as memory.
+        Blocks are copied from plain reads or short-lived maps: a permanent map of a large file would stay resident.
         """
         if rows < 1:
             raise ValueError(f"rows: expected at least 1, got {rows}")
@@ -50,7 +50,7 @@ def open_array(path: str | Path, *, key: str = "logits") -> ArrayFile:
 
     Args:
         path: the file; its suffix names its format.
-        key: which array to take where the file holds several; a file with a single array needs no name.
+        key: which array to read if the file has several; ignored if it has one.
 
     Returns:
         The array's shape and dtype, and its rows in blocks.
@@ -94,7 +94,7 @@ def _open_npz(path: Path, key: str) -> ArrayFile:
 
 def _member(path: Path, archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
     member = archive.getinfo(f"{name}.npy")
-    # What NumPy writes; the others may ask for any amount of memory to unpack a few bytes.
+    # What NumPy writes; other methods may need any amount of memory to unpack a few bytes.
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise InputError(f"{path}: {name}: expected no compression or deflate, found method {member.compress_type}")
     return member
@@ -106,7 +106,7 @@ def read_npz(path: str | Path, names: Sequence[str], *, limit: int) -> list[np.n
     Args:
         path: the archive.
         names: which arrays.
-        limit: bytes of one array, unpacked; more is refused whatever the archive says of its size.
+        limit: maximum unpacked bytes per array, enforced whatever size the archive claims.
 
     Raises:
         InputError: the file is missing or damaged, lacks an array, or holds a pickled or too large one.
@@ -177,7 +177,7 @@ def _numpy_array(path: Path, open_stream: _OpenStream, size: int, *, seekable: b
 
 
 def _numpy_header(path: Path, stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
-    """Shape, order and dtype; the stream is left where the numbers begin."""
+    """Shape, order and dtype; the stream is left at the start of the data."""
     version = np.lib.format.read_magic(stream)
     parsers = {(1, 0): (2, np.lib.format.read_array_header_1_0), (2, 0): (4, np.lib.format.read_array_header_2_0)}
     if version not in parsers:
@@ -189,7 +189,7 @@ def _numpy_header(path: Path, stream: IO[bytes]) -> tuple[tuple[int, ...], bool,
         raise InputError(f"{path}: expected a header of at most {MAX_HEADER_BYTES} bytes, found {count}")
     try:
         shape, fortran_order, dtype = parse(io.BytesIO(length + stream.read(count)))
-    except Exception as error:  # a parser of Python: whatever a few damaged bytes make it raise, they are the cause
+    except Exception as error:  # a parser of Python literals: whatever it raises, the damaged bytes are the cause
         raise InputError(f"{path}: damaged: the header cannot be parsed ({type(error).__name__})") from error
     if dtype.hasobject:
         raise InputError(f"{path}: expected numbers, found a pickled array; pickles run code and are refused")
@@ -204,7 +204,7 @@ def _check_rows(path: Path, shape: tuple[int, ...]) -> None:
 
 
 def _check_size(path: Path, shape: tuple[int, ...], dtype: np.dtype[np.generic], offset: int, size: int) -> None:
-    expected = offset + math.prod(shape) * dtype.itemsize  # of Python's integers, which do not wrap around
+    expected = offset + math.prod(shape) * dtype.itemsize  # in Python integers, which do not wrap around
     if size != expected or min(shape, default=0) < 0:
         raise InputError(f"{path}: expected {expected} bytes for shape {shape} of {dtype}, found {size}")
 

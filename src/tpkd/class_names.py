@@ -1,8 +1,8 @@
-"""Class names: read from wherever they are recorded, and compared wherever two lists of them meet.
+"""Class names: read from wherever they are recorded, and compared wherever two lists must agree.
 
-A column of logits has no name of its own. Two networks with the same classes in another order fit together without an
-error, and every number that comes out is finite and wrong. So names travel with weights, caches and results, and
-`check_class_names` is called wherever a teacher, a student and a data set meet.
+A column of logits has no name. Two networks with the same classes in a different order can be combined without an
+error, and every resulting number is finite and wrong. So names are stored with weights, caches and results, and
+`check_class_names` is called wherever a teacher, a student and a data set are combined.
 """
 
 import json
@@ -14,23 +14,23 @@ from tpkd.errors import InputError
 from tpkd.files import open_safetensors, read_lines, read_text, reading
 
 METADATA_KEY = "class_names"
-"""Where a safetensors file keeps the names of its classes: a JSON list."""
+"""Metadata key of the class names in a safetensors file: a JSON list."""
 
 
 def check_class_names(
     found: Sequence[str] | None, expected: Sequence[str] | None, *, found_in: str, expected_in: str, way_out: str = ""
 ) -> None:
-    """Refuse other class names, or the same ones in another order, where both sides have names.
+    """Refuse different class names, or the same names in a different order, if both sides have names.
 
-    Upper and lower case count as the same. Accepted without a comparison: a side without names, `LABEL_0`,
-    `LABEL_1`, …, which transformers gives to classes without names, and a side that only counts its classes
-    (`0`, `1`, …) beside one that names them. Where both are numbers, they are compared.
+    Case is ignored. Accepted without a comparison: a side without names, `LABEL_0`,
+    `LABEL_1`, …, which transformers gives to classes without names, and a side that only numbers its classes
+    (`0`, `1`, …) if the other names them. If both are numbers, they are compared.
 
     Args:
-        found: the names that are to be checked, in the order of the logits.
+        found: the names to check, in the order of the logits.
         expected: what they must be.
-        found_in: whose names `found` are, as the message should call it: a file, or a key of the configuration.
-        expected_in: whose names `expected` are.
+        found_in: the source of `found`, as shown in the message: a file, or a key of the configuration.
+        expected_in: the source of `expected`.
         way_out: what the user can do about it, added to the message.
 
     Raises:
@@ -63,8 +63,8 @@ in another order
 def check_declared_names(declared: Sequence[str], recorded: Sequence[str] | None, *, file: str, network: str) -> None:
     """Refuse a user's list of a network's classes that contradicts the names recorded with the network.
 
-    The list may name classes differently, because that is what it is for. A name that both have must have the same
-    place.
+    The list may use different names, because that is its purpose. A name that appears in both must be at the same
+    position.
 
     Example:
         >>> check_declared_names(["chat", "dog"], ["cat", "dog"], file="names.txt", network="teacher.weights")
@@ -89,7 +89,7 @@ in the order of the network's outputs
 
 
 def known_names(names: Sequence[str] | None) -> tuple[str, ...] | None:
-    """The names as a tuple; None where there are none, or only those that transformers makes up.
+    """The names as a tuple; None if there are none, or only the placeholder names of transformers.
 
     Example:
         >>> known_names(["LABEL_0", "LABEL_1"]) is None, known_names(["cat", "dog"])
@@ -101,10 +101,10 @@ def known_names(names: Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def names_from_id2label(id2label: Mapping[Any, Any] | None) -> tuple[str, ...] | None:
-    """The names of a transformers configuration in the order of its outputs; None where it has none.
+    """The names of a transformers configuration in the order of its outputs; None if it has none.
 
-    Keys are numbers, or texts of numbers as some scripts write them; a mapping that does not number its classes from
-    0 without a gap says nothing about an order and counts as none.
+    Keys are numbers, or strings of numbers as some scripts write them; a mapping that does not number its classes from
+    0 without gaps defines no order and is ignored.
 
     Example:
         >>> names_from_id2label({"1": "dog", "0": "cat"}), names_from_id2label({0: "LABEL_0", 1: "LABEL_1"})
@@ -116,7 +116,7 @@ def names_from_id2label(id2label: Mapping[Any, Any] | None) -> tuple[str, ...] |
 
 
 def to_metadata(names: Sequence[str] | None) -> dict[str, str]:
-    """The metadata of a safetensors file that carries these names; empty without names.
+    """Metadata for a safetensors file with these class names; empty without names.
 
     Example:
         >>> to_metadata(["cat", "dog"])
@@ -126,10 +126,10 @@ def to_metadata(names: Sequence[str] | None) -> dict[str, str]:
 
 
 def from_metadata(metadata: Mapping[str, str] | None) -> tuple[str, ...] | None:
-    """The names that the metadata of a safetensors file carry; None where they carry none.
+    """The class names in the metadata of a safetensors file; None if there are none.
 
     Raises:
-        InputError: the entry is not a list of texts.
+        InputError: the entry is not a list of strings.
 
     Example:
         >>> from_metadata(to_metadata(["cat", "dog"])), from_metadata({"format": "pt"})
@@ -148,7 +148,7 @@ def from_metadata(metadata: Mapping[str, str] | None) -> tuple[str, ...] | None:
 
 
 def recorded_names(path: str | Path) -> tuple[str, ...] | None:
-    """The names that a file of weights or logits carries; None where it carries none, or is not safetensors.
+    """The class names recorded in a file of weights or logits; None if there are none, or it is not safetensors.
 
     Raises:
         InputError: the file is missing or damaged, or its entry is not a list of names.
@@ -171,10 +171,10 @@ def read_class_names(path: str | Path) -> tuple[str, ...]:
     """A list of class names, in the order of the logits.
 
     One name per line; or a `.json` file with a list of names, or with the `id2label` of a transformers `config.json`;
-    or a `.safetensors` file whose metadata carry them.
+    or a `.safetensors` file with names in its metadata.
 
     Raises:
-        InputError: the file is missing, or holds no names; a line between two names is empty.
+        InputError: the file is missing or has no names, or a line between two names is empty.
 
     Example:
         >>> import tempfile
@@ -194,7 +194,7 @@ def read_class_names(path: str | Path) -> tuple[str, ...]:
     names = [line.strip() for line in read_lines(path)]
     while names and not names[-1]:
         names.pop()
-    if "" in names:  # leaving it out would move every class after it
+    if "" in names:  # skipping it would shift every class after it
         raise InputError(f"{path}: line {names.index('') + 1}: expected a name, found an empty line")
     if not names:
         raise InputError(f"{path}: expected one class name per line, found none")
@@ -213,12 +213,12 @@ def _names_of_json(path: Path) -> tuple[str, ...]:
 
 
 def _counts(names: Sequence[str]) -> bool:
-    """Whether the names are nothing but the numbers of the classes."""
+    """Whether the names are just the class indices."""
     return all(name == str(place) for place, name in enumerate(names))
 
 
 def _folded(names: Sequence[str]) -> tuple[str, ...]:
-    """The names as they are compared; as they are where two would become one."""
+    """The names in the form in which they are compared; unchanged if folding would merge two."""
     folded = tuple(name.strip().casefold() for name in names)
     return folded if len(set(folded)) == len(set(names)) else tuple(names)
 

@@ -28,10 +28,10 @@ class ConfigError(InputError):
 
 @contextmanager
 def keyed(key: str) -> Iterator[None]:
-    """Say which key of the configuration a mistake belongs to.
+    """Prefix errors with the configuration key that caused them.
 
-    A mistake is a ValueError, or memory that does not suffice for the sizes below that key. What else is raised is a
-    bug and keeps its trace, unless the caller knows better and raises a ValueError of it.
+    User errors are a ValueError, or running out of memory for the sizes under that key. Anything else is a bug and
+    keeps its traceback, unless the caller knows better and turns it into a ValueError.
 
     Example:
         >>> with keyed("student.weights"):
@@ -53,7 +53,7 @@ def keyed(key: str) -> Iterator[None]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception means that memory was refused; torch has no type of its own for that on a CPU.
+    """Whether an exception means out of memory; on a CPU, torch has no exception type for it.
 
     Example:
         >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("shapes do not fit"))
@@ -70,15 +70,15 @@ contain characters that mean something in YAML."""
 def load_config(path: str | Path, overrides: Sequence[Override] = (), *, methods: bool = True) -> RunConfig:
     """Read a run's configuration.
 
-    What the section `methods` says about the chosen objective replaces what the file says, and an override replaces
-    both. Overrides mean the same in any order, but that of one key given twice the last counts: a section comes before
-    the keys in it.
+    The section `methods` can override settings for the chosen objective, and overrides take precedence over both. The
+    order of overrides does not matter, except that the last wins if a key is given twice: a section is set before the
+    keys in it.
 
     Args:
         path: a YAML file.
         overrides: `key=value` with dotted keys, such as `optimizer.learning_rate=0.1`, where values are YAML; or pairs
-            of a key and a value that is taken as it is, such as `("output", "runs/x #2")`.
-        methods: whether the section `methods` has a say; without it, what all objectives share.
+            of a key and a value that is used as it is, such as `("output", "runs/x #2")`.
+        methods: whether to apply the section `methods`; without it, the settings that all objectives share.
 
     Raises:
         InputError: one line that names the file, the key, what was expected and what was found.
@@ -103,9 +103,9 @@ def load_config(path: str | Path, overrides: Sequence[Override] = (), *, methods
 def resolve_config(
     data: dict[str, Any], overrides: Sequence[Override] = (), *, source: str = "config", methods: bool = True
 ) -> RunConfig:
-    """A configuration from plain data; `source` is how errors call it.
+    """A configuration from plain data; `source` is its name in error messages.
 
-    An override of `epochs` that ends the run early leaves out the snapshots it does not reach; a run whose seed is not
+    An override that shortens `epochs` drops the snapshots that are no longer reached; a run whose seed is not
     among `snapshot_seeds` has none.
     """
     pairs = [_split_override(override) for override in overrides]
@@ -116,8 +116,8 @@ def resolve_config(
     chosen = config.methods.get(config.objective.name)
     if not chosen or not methods:
         return _without_other_seeds(config)
-    # Only now is the objective known. The overrides come once more, because they have the last word; a bare name has
-    # been heard already, and would wipe out the settings.
+    # Only now is the objective known. The overrides are applied again, because they take precedence; a bare name has
+    # already been applied, and would erase the settings.
     again = [(key, value) for key, value in pairs if key != "objective" or isinstance(value, dict)]
     _set_all(plain, list(chosen.items()))
     _set_all(plain, again)
@@ -131,7 +131,7 @@ def _without_other_seeds(config: RunConfig) -> RunConfig:
 
 
 def method_settings(config: RunConfig, objective: str) -> dict[str, Any]:
-    """The settings that a configuration has for an objective: its own, or what the section `methods` says of another.
+    """The settings of an objective in a configuration: its own, or for another objective those under `methods`.
 
     Example:
         >>> run = {"output": "runs/a", "data": {"name": "digits"}, "student": {"model": "builtin:mlp"}, "epochs": 5}
@@ -164,7 +164,7 @@ def _split_override(override: Override) -> tuple[str, Any]:
 
 
 def _set_all(data: dict[str, Any], pairs: Sequence[tuple[str, Any]]) -> None:
-    # Sections before the keys in them: set later, a section would silently take back what was said about its keys.
+    # Sections before the keys in them: set later, a section would silently undo the settings of its keys.
     for key, value in sorted(pairs, key=lambda pair: pair[0].count(".")):
         _set(data, key, value)
 
@@ -206,7 +206,7 @@ def _describe(problem: Any) -> str:
 
 
 def _section_types(place: Sequence[str]) -> list[type[BaseModel]]:
-    """The sections that a place in the file may be, inside unions and options as well."""
+    """The section types possible at a place in the file, including those in unions and optionals."""
     sections: list[Any] = [RunConfig]
     for part in place:
         following = [kind.model_fields[part].annotation for kind in sections if part in kind.model_fields]
@@ -227,7 +227,7 @@ def _known_keys(place: Sequence[str]) -> list[str]:
 
 
 def _without_tags(place: Sequence[str]) -> list[str]:
-    """A place as it is written in the file: pydantic also names which kind of optimiser or schedule it took."""
+    """A place as it is written in the file: pydantic adds the kind of optimiser or schedule that it chose."""
     tags = ("optimizer", "schedule")
     return [part for position, part in enumerate(place) if position != 1 or place[0] not in tags]
 
@@ -235,7 +235,7 @@ def _without_tags(place: Sequence[str]) -> list[str]:
 def config_yaml(config: RunConfig) -> str:
     """The whole configuration as YAML, defaults included, so that a run is reproducible from its directory.
 
-    What `methods` said has been applied and is left out: read again it would win over the overrides.
+    `methods` has already been applied and is dropped: on reading, it would take precedence over the overrides.
 
     Example:
         >>> data = {"name": "digits"}, {"model": "builtin:mlp"}, {"name": "sgd", "learning_rate": 0.1}

@@ -1,4 +1,4 @@
-"""The key `output`: a path with placeholders for what tells runs apart."""
+"""The key `output`: a path with placeholders for what distinguishes runs."""
 
 import re
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ _BRACES = {"{{": "{", "}}": "}"}
 
 
 def fill_output(output: str, values: Mapping[str, str]) -> str:
-    """The path that an output means; a doubled brace is a single one.
+    """Fill in the placeholders of an output; a doubled brace becomes a single one.
 
     Example:
         >>> fill_output("runs/{objective}-{{a}}", {"{objective}": "ce", "{seed}": "42"})
@@ -21,7 +21,7 @@ def fill_output(output: str, values: Mapping[str, str]) -> str:
 
 
 def placeholders_in(output: str) -> frozenset[str]:
-    """Which placeholders an output has.
+    """The placeholders that an output contains.
 
     Example:
         >>> sorted(placeholders_in("runs/{objective}-{{seed}}"))
@@ -31,7 +31,7 @@ def placeholders_in(output: str) -> frozenset[str]:
 
 
 def literal_output(path: str | PurePath) -> str:
-    """The output that means this path and no other, whatever braces are in it.
+    """Escape a path, so that as an output it means exactly this path.
 
     Example:
         >>> literal_output("runs/{seed}")

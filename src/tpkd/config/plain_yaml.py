@@ -1,4 +1,4 @@
-"""YAML as plain data: no aliases, no key twice, nothing nested without end, no number without end."""
+"""YAML as plain data: no aliases, no duplicate keys, bounded nesting and bounded numbers."""
 
 from collections.abc import Hashable
 from typing import Any
@@ -9,7 +9,7 @@ from tpkd.config.section import MAX_DEPTH
 from tpkd.errors import InputError, shortened
 
 MAX_NUMBER_LENGTH = 100
-"""Characters of a number. Python refuses to print integers of 4,300 digits, and `1:1:1:…` takes quadratic time."""
+"""Maximum length of a number. Python refuses to print integers of 4,300 digits, and `1:1:1:…` takes quadratic time."""
 
 _KINDS = {"bool": "a bool", "int": "an int", "float": "a float", "timestamp": "a timestamp", "binary": "binary data"}
 
@@ -18,11 +18,11 @@ def parse_yaml(source: str, text: str) -> Any:
     """Plain data from YAML.
 
     Args:
-        source: how errors call the text.
+        source: the name of the text in error messages.
         text: one document.
 
     Raises:
-        InputError: one line with the source and, where it is known, the line of the text.
+        InputError: one line with the source and, if known, the line number.
 
     Example:
         >>> parse_yaml("run.yaml", "a: [1, 2]")
@@ -34,7 +34,7 @@ def parse_yaml(source: str, text: str) -> Any:
     """
     loader = None
     try:
-        loader = _PlainLoader(text)  # looks at the characters already
+        loader = _PlainLoader(text)  # the constructor already checks the characters
         return loader.get_single_data()
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
@@ -47,7 +47,7 @@ def parse_yaml(source: str, text: str) -> Any:
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """Safe YAML without its traps; aliases, for one, grow a small file into a huge one."""
+    """Safe YAML without its traps; aliases, for example, can expand a small file into a huge one."""
 
     depth = 0
 
@@ -75,8 +75,8 @@ class _PlainLoader(yaml.SafeLoader):
         except yaml.YAMLError:
             raise
         except Exception as error:
-            # PyYAML alone runs in here, on one scalar of the text, and raises what int, float, a dictionary or a
-            # regular expression happens to raise: whichever it is, the scalar is the cause.
+            # Only PyYAML runs here, on one scalar, and raises whatever int, float, a dictionary or a regular
+            # expression raises: in every case the scalar is the cause.
             found = f"expected {_KINDS.get(kind, kind)}, found {shortened(node.value, 60)!r}"
             raise _problem(found, node.start_mark) from error
 

@@ -24,7 +24,7 @@ from tpkd.config.study import StudyConfig
 
 
 class DataConfig(Section):
-    """Which samples."""
+    """The data set."""
 
     name: Source
     """A name such as `digits`, `clinc150` or `cifar100`, or a kind and its path such as `folder:PATH` or `csv:PATH`."""
@@ -35,7 +35,7 @@ class DataConfig(Section):
 
 
 class ViewsConfig(Section):
-    """How images become inputs: the fields of a view recipe. Only `seed` draws the views; the run's seed chooses."""
+    """How images become inputs: a view recipe. `seed` fixes the set of views; the run's seed chooses among them."""
 
     num_views: Annotated[int, Field(gt=0, le=10_000)] = 1
     seed: Seed = 0
@@ -49,7 +49,7 @@ class ViewsConfig(Section):
 
 
 class TextConfig(Section):
-    """How texts become inputs; the tokenizer is the model's."""
+    """How texts become inputs; the tokenizer comes from the model."""
 
     max_length: Annotated[int, Field(ge=3, le=1_000_000)] = 128
     padding: Literal["max_length", "longest"] = "max_length"
@@ -62,45 +62,45 @@ class StudentConfig(Section):
     """`builtin:mlp`, `builtin:resnet20`, `builtin:bert`, `timm:NAME` or `hf:PATH_OR_ID`."""
     options: ModelOptions = Field({})
     weights: LocalPath | None = None
-    """A `.safetensors`, `.pth`, `.pt` or `.bin` file; of the last three nothing but tensors is read."""
+    """A `.safetensors`, `.pth`, `.pt` or `.bin` file; only tensors are read from the last three."""
     head: Literal["own", "random", "probe"] = "own"
-    """`own`: what network or weights bring; `random`: the shared random head; `probe`: a logistic regression on the
-    features that the network has at the start."""
+    """`own`: the head of the network or its weights; `random`: the shared random head; `probe`: a logistic regression
+    on the initial features of the network."""
     probe_c: PositiveReal = 0.01
     probe_file: LocalPath | None = None
-    """Where the fitted probe is kept and found again; left out, in the run directory."""
+    """File in which the fitted probe is saved and looked up; default: in the run directory."""
     seed: Seed = 0
-    """Draws every weight that no file gives; not the run's seed, so that runs share their start."""
+    """Draws all weights that do not come from a file; separate from the run's seed, so runs share their start."""
     layers: tuple[int, ...] = ()
-    """Layers whose pooled features are compared with the teacher's, by objectives that do."""
+    """Layers whose pooled features are compared with the teacher's, by objectives that use them."""
 
 
 class TeacherConfig(Section):
     """The network that teaches: from a cache, or run at every step."""
 
     model: Source | None = None
-    """Left out, the cache is taken as it is, whatever network it was built with."""
+    """If omitted, the cache is used as it is, whatever network it was built with."""
     options: ModelOptions = Field({})
     weights: LocalPath | None = None
-    """A `.safetensors`, `.pth`, `.pt` or `.bin` file; of the last three nothing but tensors is read."""
+    """A `.safetensors`, `.pth`, `.pt` or `.bin` file; only tensors are read from the last three."""
     untrained: bool = False
     """Ask for a teacher whose head or whole network is random; without it such a teacher is refused."""
     head: Literal["own", "random"] = "own"
-    """`own`: what network or weights bring; `random`: for a network that brings none, never beside weights."""
+    """`own`: the head of the network or its weights; `random`: for a network without one, never with weights."""
     seed: Seed = 0
     layers: tuple[int, ...] = ()
-    """One for each layer of the student; kept in the cache beside the logits."""
+    """One per layer of the student; stored in the cache with the logits."""
     views: ViewsConfig | None = None
-    """Where the teacher needs another size or normalisation than the student; same number of views, seed, pad, flip."""
+    """If the teacher needs a different size or normalisation; num_views, seed, pad and flip must match `views`."""
     class_names: LocalPath | None = None
     """A file with the teacher's classes, one per line, if they differ from those of the data."""
     rename: dict[str, str] = Field({})
-    """Teacher class -> class of the data, for those that are called differently."""
+    """Teacher class -> class of the data, for classes with different names."""
     cache: LocalPath | None = None
-    """The directory of its cache; left out, the teacher runs at every step."""
+    """The directory of its cache; if omitted, the teacher runs at every step."""
     cache_dtype: Literal["float16", "float32"] = "float16"
     test_logits: LocalPath | None = None
-    """Its answers to the test split, (N, K) in a `.npy`, `.npz` or `.safetensors` file, where no model gives them."""
+    """Its logits on the test split, (N, K) in a `.npy`, `.npz` or `.safetensors` file, if there is no model."""
 
     @model_validator(mode="after")
     def _names_something(self) -> Self:
@@ -116,10 +116,10 @@ class TeacherConfig(Section):
 
 
 class InitialConfig(Section):
-    """The frozen copy of the student at its start, which DP-U and DP-S ask for."""
+    """The frozen copy of the initial student, which DP-U and DP-S need."""
 
     cache: LocalPath | None = None
-    """Left out, the copy runs at every step."""
+    """If omitted, the copy runs at every step."""
     cache_dtype: Literal["float16", "float32"] = "float32"
 
 
@@ -164,7 +164,7 @@ class WarmupLinearSchedule(Section):
 
 
 class CheckpointConfig(Section):
-    """When the state of the run goes to disk; changes nothing that is computed."""
+    """When the state of the run is saved; does not affect results."""
 
     every: Count = 500
     """Optimiser steps."""
@@ -176,9 +176,9 @@ class EvaluationConfig(Section):
 
     batch_size: Count = 256
     every: CountOrZero = 0
-    """Epochs between additional evaluations, for a curve; 0: none. The result is always that of the last epoch."""
+    """Epochs between additional evaluations, for a curve; 0 = none. The result is always that of the last epoch."""
     limit: Count | None = None
-    """Maximum number of test samples, for a quick try."""
+    """Maximum number of test samples, for a quick trial."""
 
 
 class RunConfig(Section):
@@ -188,7 +188,7 @@ class RunConfig(Section):
     """The run directory; `{objective}` and `{seed}` are replaced by their values, `{{` and `}}` by braces."""
     data: DataConfig
     limit: Count | None = None
-    """Maximum number of training samples, for a quick try."""
+    """Maximum number of training samples, for a quick trial."""
     views: ViewsConfig = ViewsConfig()
     text: TextConfig = TextConfig()
     student: StudentConfig
@@ -206,22 +206,22 @@ class RunConfig(Section):
     micro_batch_size: Count | None = None
     """Samples per forward pass, per process; default: the whole share of the process."""
     precision: Literal["fp32", "fp16", "bf16"] = "fp32"
-    """`fp16` and `bf16` are automatic mixed precision, the first with a scaler of the loss."""
+    """`fp16` and `bf16` are automatic mixed precision, the first with loss scaling."""
     tf32: bool = False
     clip_norm: PositiveReal | None = None
     """Global norm to which gradients are clipped."""
     device: Literal["auto", "cpu"] = "auto"
     workers: Annotated[int, Field(ge=0, le=1024)] = 0
-    """Processes that prepare inputs; changes nothing that is computed."""
+    """Number of processes that prepare inputs; does not affect results."""
     snapshots: Epochs = ()
-    """Epochs after which the student is kept."""
+    """Epochs after which the student is saved."""
     snapshot_seeds: tuple[Seed, ...] = ()
-    """Seeds whose runs keep snapshots; default: all. A grid needs only those that a study uses."""
+    """Seeds whose runs save snapshots; default: all. A grid needs only those that a study uses."""
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoints: CheckpointConfig = CheckpointConfig()
     log_every: Count = 10
     monitor_every: CountOrZero = 50
-    """Steps between measurements of how much of the teacher is blocked on the batch; 0: never."""
+    """Steps between measurements of how much of the teacher is blocked on the batch; 0 = never."""
     tensorboard: bool = True
     study: StudyConfig = StudyConfig()
     methods: dict[str, PlainData] = Field({})

@@ -89,7 +89,7 @@ Source = Annotated[str, AfterValidator(_check_source)]
 
 
 def check_plain(value: Any, depth: int = 0) -> Any:
-    """Plain data, as JSON has it: what a run keeps of its configuration must read as it was.
+    """Refuse anything but plain JSON data, because a run's saved configuration must read back unchanged.
 
     Example:
         >>> check_plain({"hidden": [8, 8]})

@@ -1,4 +1,4 @@
-"""The section `study`: how large the mechanism studies are. Defaults are the paper's; small data scale them down."""
+"""The section `study`: the size of the mechanism studies. Defaults are the paper's; reduce them for small data."""
 
 from typing import Annotated, Literal, Self
 
@@ -11,7 +11,7 @@ class BlockingConfig(Section):
     """`tpkd study blocking`: every view of fixed samples, at every state."""
 
     states: Epochs = ()
-    """Epochs of snapshots; left out, all of them."""
+    """Epochs of snapshots; default: all."""
     samples: Count = 2000
     splits: tuple[Literal["train", "test"], ...] = ("train", "test")
     """Which samples: not stated in the paper."""
@@ -21,22 +21,22 @@ class ExactHeadConfig(Section):
     """`tpkd study exact-head`: steps of the classifier alone, on frozen features."""
 
     states: Epochs = ()
-    """Epochs of snapshots; left out, the first and the last."""
+    """Epochs of snapshots; default: the first and the last."""
     batches: Count = 32
     batch_size: Count = 64
     step_size: Annotated[float, Field(gt=0, le=0.8)] = 0.01
-    """Of the output; up to 4/5, where the descent of the joint potential is stated."""
+    """Step in output space; at most 4/5, the range for which descent of the joint potential is stated."""
 
 
 class CertificatesConfig(Section):
     """`tpkd study certificates`: restricted spectra and pairs of ordinary training iterations."""
 
     states: Epochs = ()
-    """Epochs of snapshots; left out, the first and the last."""
+    """Epochs of snapshots; default: the first and the last."""
     batches: Count = 16
     batch_size: Count = 64
     microbatch: Count = 8
-    """Rows of a vector-Jacobian product; the pairs keep the run's own `micro_batch_size`."""
+    """Rows per vector-Jacobian product; the pairs use the run's own `micro_batch_size`."""
     rank_tolerance: Annotated[float, Field(ge=0, lt=1)] = 1e-10
     spectral_tolerance: Annotated[float, Field(ge=0, lt=1)] = 1e-12
 
@@ -45,12 +45,12 @@ class ContinuationConfig(Section):
     """`tpkd study continuation`: three objectives from one state, on the same samples."""
 
     state: Count | None = None
-    """Epoch of a snapshot; left out, the last."""
+    """Epoch of a snapshot; default: the last."""
     iterations: Count = 128
     observation: Count = 2048
-    """Samples that are looked at and never learned from."""
+    """Number of samples that are measured and never trained on."""
     points: tuple[CountOrZero, ...] = (0, 1, 8, 32, 64, 128)
-    """Iterations after which they are looked at; the start and the end always are."""
+    """Iterations after which they are measured; the start and the end always are."""
 
 
 class StudyConfig(Section):
@@ -59,9 +59,9 @@ class StudyConfig(Section):
     seed: Seed = 0
     """Chooses samples and their views."""
     tolerance: NonNegativeFloat = 1e-12
-    """By how much rounding may break an inequality of the theory."""
+    """Tolerance for rounding in the theory's inequalities."""
     learning_rate: PositiveReal | None = None
-    """Of training iterations; left out, the base rate of the run, whatever its schedule came to."""
+    """Of training iterations; default: the base rate of the run, regardless of its schedule."""
     blocking: BlockingConfig = BlockingConfig()
     exact_head: ExactHeadConfig = ExactHeadConfig()
     certificates: CertificatesConfig = CertificatesConfig()

@@ -25,7 +25,7 @@ Positions: TypeAlias = Sequence[int] | NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Preparation:
-    """From raw samples to what a network takes: images are rendered, texts tokenised, vectors passed on.
+    """Turns raw samples into network inputs: images are rendered, texts tokenised, vectors passed through.
 
     Example:
         >>> from tpkd.data import load_dataset
@@ -40,11 +40,11 @@ class Preparation:
 
     @property
     def num_views(self) -> int:
-        """How many fixed views a sample has."""
+        """Number of fixed views per sample."""
         return self.recipe.num_views
 
     def inputs(self, dataset: Dataset, positions: Positions, view_ids: Positions | None = None) -> ModelInputs:
-        """Inputs of the samples at these positions in these views; without views as evaluation sees them."""
+        """Inputs of the samples at these positions, in these views; without view ids, in the evaluation view."""
         raw = dataset.take(positions)
         if dataset.kind == "image":
             return self._images(raw, dataset.ids[np.asarray(positions)], view_ids)
@@ -63,7 +63,7 @@ class Preparation:
 
 @dataclass(frozen=True)
 class SampleBatch:
-    """What a step needs to know about its samples."""
+    """The samples of one step: inputs, labels and ids."""
 
     inputs: ModelInputs
     labels: Int[Tensor, "batch"]
@@ -71,11 +71,11 @@ class SampleBatch:
     view_ids: Int[Tensor, "batch"]
 
     def __len__(self) -> int:
-        """How many samples."""
+        """Number of samples."""
         return len(self.labels)
 
     def take(self, rows: slice | Tensor) -> "SampleBatch":
-        """Some of the samples, by a slice or by their numbers."""
+        """Part of the batch, by slice or by indices."""
         inputs = self.inputs
         chosen = {name: value[rows] for name, value in inputs.items()} if isinstance(inputs, dict) else inputs[rows]
         return SampleBatch(chosen, self.labels[rows], self.sample_ids[rows], self.view_ids[rows])
@@ -85,7 +85,7 @@ class SampleBatch:
 class TrainingBatches(TorchDataset[SampleBatch | InputError]):
     """Batch k of a run: the samples at the cursors k * batch_size up to (k + 1) * batch_size.
 
-    Of each batch a process takes its own contiguous share, so that any number of processes sees the same batches.
+    Each process takes its own contiguous share of a batch, so the batches are the same for any number of processes.
 
     Example:
         >>> from tpkd.data import load_dataset
@@ -103,12 +103,12 @@ class TrainingBatches(TorchDataset[SampleBatch | InputError]):
     batch_size: int
     """Over all processes."""
     num_samples: int
-    """How many the whole run sees."""
+    """Number of samples over the whole run."""
     process: int = 0
     num_processes: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse batches of nothing and a process that is not one of them."""
+        """Refuse empty batches and a process index out of range."""
         if self.batch_size < 1 or self.num_samples < 1:
             found = f"{self.batch_size} and {self.num_samples}"
             raise ValueError(f"batch_size, num_samples: expected at least 1, got {found}")
@@ -117,11 +117,11 @@ class TrainingBatches(TorchDataset[SampleBatch | InputError]):
         self.order = SampleOrder(self.seed, len(self.dataset))
 
     def __len__(self) -> int:
-        """How many batches; the last may be smaller."""
+        """Number of batches; the last may be smaller."""
         return -(-self.num_samples // self.batch_size)
 
     def __getitem__(self, number: int) -> SampleBatch | InputError:
-        """Batch `number`; a sample that cannot be read is handed over as the error to raise."""
+        """Batch `number`; if a sample cannot be read, the error to raise instead."""
         start = number * self.batch_size
         size = min(self.batch_size, self.num_samples - start)
         first, last = (start + size * share // self.num_processes for share in (self.process, self.process + 1))
@@ -132,7 +132,7 @@ class TrainingBatches(TorchDataset[SampleBatch | InputError]):
 
 @dataclass(eq=False)
 class PlainBatches(TorchDataset[SampleBatch | InputError]):
-    """All samples once, in their own order, as evaluation sees them.
+    """All samples once, in dataset order, in the evaluation view.
 
     Example:
         >>> from tpkd.data import load_dataset
@@ -148,16 +148,16 @@ class PlainBatches(TorchDataset[SampleBatch | InputError]):
     batch_size: int
 
     def __post_init__(self) -> None:
-        """Refuse batches of nothing."""
+        """Refuse empty batches."""
         if self.batch_size < 1:
             raise ValueError(f"batch_size: expected at least 1, got {self.batch_size}")
 
     def __len__(self) -> int:
-        """How many batches."""
+        """Number of batches."""
         return -(-len(self.dataset) // self.batch_size)
 
     def __getitem__(self, number: int) -> SampleBatch | InputError:
-        """Batch `number`; a sample that cannot be read is handed over as the error to raise."""
+        """Batch `number`; if a sample cannot be read, the error to raise instead."""
         start = number * self.batch_size
         positions = np.arange(start, min(start + self.batch_size, len(self.dataset)))
         return _sample_batch(self.dataset, self.preparation, positions, None)
@@ -169,7 +169,7 @@ def _sample_batch(
     try:
         inputs = preparation.inputs(dataset, positions, view_ids)
     except InputError as error:
-        # Raised in a worker it would come back wrapped in that worker's traceback.
+        # If raised in a worker, it would arrive wrapped in that worker's traceback.
         return error
     return SampleBatch(
         inputs=inputs,
@@ -182,10 +182,10 @@ def _sample_batch(
 def load_batches(
     batches: TrainingBatches | PlainBatches, *, start: int = 0, stop: int | None = None, workers: int = 0
 ) -> Generator[SampleBatch, None, None]:
-    """The batches from `start` to `stop` in order, made ahead by `workers` processes, or here when there are none.
+    """The batches from `start` to `stop` in order, prefetched by `workers` processes, or made in this process if 0.
 
-    Batches are pure functions of their number: the count of workers changes nothing, a resumed run starts at its next
-    batch, and the global random state is left alone.
+    Batches are pure functions of their number: the number of workers changes nothing, a resumed run starts at its next
+    batch, and the global random state is not touched.
 
     Raises:
         InputError: a sample cannot be read; names its file.

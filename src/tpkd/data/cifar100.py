@@ -16,11 +16,11 @@ TRAIN_IMAGES = 50_000
 
 
 def load_cifar100(split: str, root: Path) -> Dataset:
-    """50,000 images to train on and 10,000 to test on, uint8 (32, 32, 3), in the published order with fine labels.
+    """50,000 training and 10,000 test images, uint8 (32, 32, 3), in the published order with fine labels.
 
     Read from `cifar-100-python/{train,test,meta}`, or from `cifar100.npz` with `train_images`, `train_labels`,
     `test_images`, `test_labels` (images (n, 32, 32, 3), labels (n,)) and `class_names`. Sample ids are positions in
-    the training part; the test part counts on from 50,000.
+    the training part; the test part starts at 50,000.
     """
     if (root / ARCHIVE).exists():
         images, labels, class_names = _from_archive(split, root / ARCHIVE)

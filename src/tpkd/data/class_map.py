@@ -16,8 +16,8 @@ from tpkd.errors import InputError, some
 class ClassMap:
     """Which teacher class answers for each student class: the same names, a subset of them, or renamed ones.
 
-    Teacher classes that no student class asks for are left out; what remains is the teacher's conditional
-    distribution over the student's classes, because softmax over a subset of logits is just that.
+    Teacher classes without a student class are dropped; what remains is the teacher's conditional distribution over
+    the student's classes, because that is what a softmax over a subset of logits computes.
 
     Example:
         >>> class_map = ClassMap.from_names(("cat", "dog", "hound"), ("dog", "tomcat"), rename={"cat": "tomcat"})

@@ -15,10 +15,10 @@ FILE = "clinc150/data_full.json"
 
 
 def load_clinc150(split: str, root: Path) -> Dataset:
-    """The in-domain questions of `data_full.json`: 18,000 to train on, the official 4,500 to test on.
+    """The in-domain questions of `data_full.json`: 18,000 for training, the official 4,500 for testing.
 
     The paper merges the original training and validation parts, in this order, into one pool; out-of-scope rows are
-    left out. Classes are the 150 intents in alphabetical order. Sample ids are positions in the pool; the test part
+    dropped. Classes are the 150 intents in alphabetical order. Sample ids are positions in the pool; the test part
     continues the count.
     """
     path = root / FILE

@@ -12,7 +12,7 @@ _LIMIT_SEED = 0
 
 
 def load_data(config: RunConfig, split: str) -> Dataset:
-    """The samples of a split; a limit takes the same ones every time, from all over the data set."""
+    """The samples of a split; a limit always takes the same random subset."""
     with keyed("data"):
         root = None if config.data.root is None else expand_data(config.data.root)
         name, allow_singletons = expand_data(config.data.name), config.data.allow_singletons

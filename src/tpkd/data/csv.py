@@ -10,10 +10,10 @@ from tpkd.files import read_lines
 
 
 def csv_rows(path: Path) -> Iterator[tuple[int, object, object]]:
-    """Line, text and label of every sample; further columns are left out.
+    """Line, text and label of every sample; other columns are ignored.
 
     Raises:
-        InputError: columns that are missing or named twice, or a row with more or fewer fields than columns.
+        InputError: missing or duplicate columns, or a row with more or fewer fields than columns.
     """
     reader = csv.reader(read_lines(path, keep_ends=True), strict=True)
     try:

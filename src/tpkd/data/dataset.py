@@ -61,7 +61,7 @@ class Dataset:
     """Samples of one split, in a fixed order.
 
     `kind` says what the inputs are: "vector" float32 (n, D), "image" uint8 (n, H, W, channels) or files of images,
-    "text" strings. `ids` are distinct and do not change when samples are taken away or reordered.
+    "text" strings. `ids` are distinct and do not change when samples are removed or reordered.
 
     Example:
         >>> import numpy as np
@@ -113,7 +113,7 @@ class Dataset:
         return len(self.class_names)
 
     def take(self, positions: Sequence[int] | NDArray[np.int64]) -> RawInputs:
-        """Raw inputs at the given positions, images decoded; an array where their sizes agree."""
+        """Raw inputs at the given positions, images decoded; an array if all have the same size."""
         if isinstance(self.inputs, np.ndarray):
             taken: np.ndarray = self.inputs[np.asarray(positions)]
             return taken
@@ -137,7 +137,7 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over ids, labels, inputs and class names, in order; of image files their bytes are read once."""
+        """SHA-256 over ids, labels, inputs and class names, in order; image files are read once, as bytes."""
         digest = hashlib.sha256(self.kind.encode())
         for numbers in (self.ids, self.labels):
             digest.update(np.ascontiguousarray(numbers, "<i8").tobytes())

@@ -1,4 +1,4 @@
-"""scikit-learn's handwritten digits: embedded, so everything can be tried without a download."""
+"""scikit-learn's handwritten digits: shipped with scikit-learn, so everything can be tried without a download."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ SPLIT_SEED = 42
 
 
 def load_digits(split: str) -> Dataset:
-    """1,797 images uint8 (8, 8, 1) with values 0 to 16, split once with a fixed share of every class held out.
+    """1,797 images uint8 (8, 8, 1) with values 0 to 16, with a fixed split, stratified by class.
 
     There is no published split: the test part is 40 % of every class, drawn with a fixed seed. Sample ids are
     positions in scikit-learn's order, over both splits.

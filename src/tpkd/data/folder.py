@@ -21,11 +21,11 @@ MADE_BY_SYSTEMS = ("__MACOSX", "__pycache__", "@eaDir", "$RECYCLE.BIN", "System 
 def load_folder(split: str, root: Path) -> Dataset:
     """Images under `root/train/CLASS/` and `root/test/CLASS/`, decoded on access.
 
-    Classes are the folders of the training part that hold images, in the order of numbers where all names are numbers,
-    else in alphabetical order. Hidden folders and files, those that systems leave behind, and empty folders do not
-    count. The test part has the same classes; an empty folder there says that a class has no test images. Samples are
-    in the order of their sorted paths within a class. A sample id is the first 63 bits of the SHA-256 of the path below
-    the root: it stays when other files come or go.
+    Classes are the folders of the training part that hold images, in numerical order if all names are numbers, else in
+    alphabetical order. Hidden files and folders, those that operating systems leave behind, and empty folders are
+    ignored. The test part has the same classes; an empty folder there means that a class has no test images. Samples
+    are in the order of their sorted paths within a class. A sample id is the first 63 bits of the SHA-256 of the path
+    below the root: it does not change when other files are added or removed.
     """
     train = _images_by_class(root / "train")
     class_names = sort_labels(name for name, files in train.items() if files)
@@ -58,7 +58,7 @@ def path_id(path: str) -> int:
 
 
 def _images_by_class(folder: Path) -> dict[str, list[Path]]:
-    """The sorted images of every visible sub-folder, none of an empty one."""
+    """The sorted images of every visible sub-folder; an empty list for an empty one."""
     with reading(folder):
         entries = sorted(entry for entry in folder.iterdir() if _counts(entry.relative_to(folder).parts))
         folders = [entry for entry in entries if entry.is_dir()]

@@ -11,10 +11,10 @@ from tpkd.files import read_lines
 
 
 def jsonl_rows(path: Path) -> Iterator[tuple[int, object, object]]:
-    """Line, text and label of every sample; further keys are left out.
+    """Line, text and label of every sample; other keys are ignored.
 
     Raises:
-        InputError: a line that is not an object with text and label, or has a key twice.
+        InputError: a line that is not an object with text and label, or has a duplicate key.
     """
     for number, line in enumerate(read_lines(path), 1):
         if not line.strip():

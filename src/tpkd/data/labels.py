@@ -1,4 +1,4 @@
-"""Labels as users write them: in which order they become classes, and which of them are mistakes."""
+"""Labels as users write them: the order of the classes, and which labels are likely mistakes."""
 
 import re
 import statistics
@@ -10,13 +10,13 @@ from decimal import Decimal
 from tpkd.errors import InputError, did_you_mean
 
 OFTEN = 5
-"""Samples of the median class from which on a class with a single one looks like a mistake."""
+"""Median class size from which a class with a single sample looks like a mistake."""
 
 _NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 
 
 def sort_labels(labels: Iterable[str]) -> tuple[str, ...]:
-    """The classes of these labels: in the order of numbers where all are numbers, else in alphabetical order.
+    """The classes of these labels: in numerical order if all are numbers, else in alphabetical order.
 
     Example:
         >>> sort_labels(["10", "2", "0", "10"]), sort_labels(["10", "2", "other"])
@@ -29,7 +29,7 @@ def sort_labels(labels: Iterable[str]) -> tuple[str, ...]:
 
 
 def has_text(text: str) -> bool:
-    """Whether there is anything to read: more than white space and marks that have no width.
+    """Whether there is any visible text, beyond white space and zero-width characters.
 
     Example:
         >>> has_text("hello"), has_text(" "), has_text("\\ufeff")
@@ -39,7 +39,7 @@ def has_text(text: str) -> bool:
 
 
 def label_problem(label: str) -> str | None:
-    """What is wrong with a label as it is written, None where nothing is.
+    """What is wrong with the spelling of a label; None if nothing is.
 
     Example:
         >>> label_problem("greet"), label_problem(" greet")
@@ -55,10 +55,10 @@ def label_problem(label: str) -> str | None:
 
 
 def first_twin(labels: Sequence[str]) -> tuple[int, int, str] | None:
-    """The first label that says the same as an earlier one in another way: its place, the earlier place, and how.
+    """The first label that is an earlier one in a different spelling: its index, the earlier index, and the difference.
 
-    Numbers are the same where their values are. Names are the same where they differ in case or in Unicode's ways to
-    write a character alone; names of a single character are not compared, because letters may be the classes.
+    Numbers are compared by value. Names are the same if they differ only in case or in Unicode encoding; names of a
+    single character are not compared, because the classes may be letters.
 
     Example:
         >>> first_twin(["greet", "leave", "Greet"])
@@ -84,7 +84,7 @@ def first_twin(labels: Sequence[str]) -> tuple[int, int, str] | None:
 
 
 def check_singletons(where: str, lines: Sequence[int], labels: Sequence[str]) -> None:
-    """Refuse a class with a single sample where the median class has many: a stray comma or a typing error.
+    """Refuse a class with a single sample where the median class has many: probably a stray comma or a typo.
 
     Args:
         where: the file, for the message.

@@ -25,7 +25,7 @@ PUBLISHED: dict[str, Loader] = {"clinc150": load_clinc150, "cifar100": load_cifa
 LOADERS: dict[str, Loader] = {
     "folder": load_folder,
 }
-"""Kinds of anything, named KIND:PATH: from a split and the path."""
+"""Other kinds of data, named KIND:PATH: from a split and the path."""
 TABLES: dict[str, RowReader] = {
     "jsonl": jsonl_rows,
     "csv": csv_rows,
@@ -45,7 +45,7 @@ def load_dataset(name: str, split: str, *, root: str | Path | None = None, allow
         root: the folder that holds published data sets, by default what the variable TPKD_DATA names. A relative PATH
             starts there when a root is given, else in the working directory.
         allow_singletons: accept a label of a table that occurs once where others occur often; without it such a label
-            is refused, because a stray comma or a typing error makes one.
+            is refused, because it is usually a stray comma or a typo.
 
     Raises:
         InputError: an unknown name or split, or files that are missing or not as described; names the file and row.

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 Integers: TypeAlias = int | Sequence[int] | NDArray[Any]
 
-# Every use of the hash has its own first word: the order of samples says nothing about their views.
+# Each use of the hash has its own first word, so that the order of samples and the choice of views are independent.
 ORDER, VIEW_CHOICE, CROP_ROW, CROP_COLUMN, FLIP = range(1, 6)
 
 _GOLDEN_GAMMA = 0x9E3779B97F4A7C15
@@ -21,7 +21,7 @@ def hash_words(*words: Integers) -> NDArray[np.uint64]:
     h <- mix(h xor word) from h = 0, where mix(x) is the SplitMix64 output for the state x: adding 0x9E3779B97F4A7C15,
     then two rounds of xor-shift and multiplication and a last xor-shift, all modulo 2^64.
 
-    Shapes: words are integers or integer arrays that broadcast against each other; negative words count modulo 2^64.
+    Shapes: words are integers or integer arrays that broadcast against each other; negative words wrap modulo 2^64.
 
     Example:
         >>> [hex(value) for value in hash_words(1, [2, 3]).tolist()]
@@ -56,7 +56,7 @@ def uniform_integers(upper: int, *words: Integers) -> NDArray[np.int64]:
 
 
 class SampleOrder:
-    """The endless sequence of samples of a run: a fresh permutation every epoch, read from any place at once.
+    """The endless sequence of samples of a run: a new permutation every epoch, with random access.
 
     The global cursor g counts samples from the start of the run. It lies in epoch g // length + 1, and the permutation
     of an epoch sorts the positions by the hash of (seed, epoch, position). A batch may cross the end of an epoch, as
@@ -95,7 +95,7 @@ class SampleOrder:
 
 @lru_cache(maxsize=4)
 def _permutation(seed: int, epoch: int, length: int) -> NDArray[np.int64]:
-    # A stable sort, so that even equal hashes have one order.
+    # A stable sort, so that the order is defined even for equal hashes.
     permutation = np.argsort(hash_words(ORDER, seed, epoch, np.arange(length)), kind="stable")
     permutation.flags.writeable = False
     return permutation

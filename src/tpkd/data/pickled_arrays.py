@@ -32,7 +32,7 @@ _OPCODES = {
     *("STACK_GLOBAL", "REDUCE", "BUILD"),
 }
 _KEYS = {"SETITEM": slice(-2, -1), "SETITEMS": slice(None, None, 2), "DICT": slice(None, None, 2)}
-"""Where on the stack the keys of an opcode are."""
+"""Positions on the stack of the keys that an opcode stores."""
 _DAMAGE = (
     *(ValueError, LookupError, TypeError, ArithmeticError, AttributeError),
     *(EOFError, pickle.UnpicklingError, struct.error),
@@ -72,7 +72,7 @@ def read_pickled_arrays(path: str | Path) -> Any:
 
 @dataclass
 class _Dtype:
-    """What a file says of a dtype."""
+    """A dtype as the file describes it."""
 
     code: str | bytes
     byte_order: str | bytes = "="
@@ -89,7 +89,7 @@ class _Dtype:
 
 @dataclass(eq=False)
 class _Array:
-    """An array, None until the file gives its numbers."""
+    """An array; None until the file has supplied its values."""
 
     array: np.ndarray | None = None
 
@@ -101,7 +101,7 @@ class _Array:
 
 @dataclass(frozen=True)
 class _Name:
-    """A name the file mentions; called, it does what Python and NumPy mean by it in a pickle, or refuses."""
+    """A name in the file; calling it does what Python and NumPy use it for in a pickle, or is refused."""
 
     name: str
 
@@ -123,7 +123,7 @@ def _as_text(value: str | bytes) -> str:
 
 
 def _finished(value: Any) -> Any:
-    """The value with its arrays in place of their parts; what only describes an array is refused."""
+    """The value with its arrays in place of their parts; a leftover description of an array is refused."""
     pending: list[Any] = [[value]]
     (whole,), seen = pending, {id(pending[0])}
     while pending:

@@ -13,14 +13,14 @@ def to_device(inputs: ModelInputs, device: torch.device) -> ModelInputs:
 
 
 def sort_by_length(samples: SampleBatch) -> SampleBatch:
-    """Texts from short to long: pieces of the batch then hold less padding, and their sum is the same."""
+    """Sort texts by length: slices of the batch then need less padding, and the total is the same."""
     if not isinstance(samples.inputs, dict):
         return samples
     return samples.take(samples.inputs["attention_mask"].sum(-1).argsort(stable=True))
 
 
 def trim_padding(inputs: ModelInputs) -> ModelInputs:
-    """Texts without the columns that are padding in every row."""
+    """Drop the columns that are padding in every row."""
     if not isinstance(inputs, dict):
         return inputs
     longest = int(inputs["attention_mask"].sum(-1).max())

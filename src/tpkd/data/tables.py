@@ -1,4 +1,4 @@
-"""Rows of text and label, whatever file they come from, as a data set."""
+"""A data set from rows of text and label, whatever the file format."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ RowReader: TypeAlias = Callable[[Path], Iterator[tuple[int, object, object]]]
 
 
 class Row(NamedTuple):
-    """One sample, and the line of the file that it ends in."""
+    """One sample, and the line of the file on which it ends."""
 
     line: int
     text: str
@@ -27,12 +27,12 @@ def load_table(split: str, path: Path, suffix: str, read_rows: RowReader, *, all
     """Rows of text and label from a file, or from `train.SUFFIX` and `test.SUFFIX` in a directory.
 
     A single file is a training part and has no test part. Labels are names or numbers. Classes are the labels of the
-    training part, in the order of numbers where all of them are numbers, else in alphabetical order. Sample ids count
-    rows of the training part, the test part counts on.
+    training part, in numerical order if all are numbers, else in alphabetical order. Sample ids are
+    row numbers of the training part, continued in the test part.
 
-    Refused by file and line: an empty text, a label with white space
-    around it or that differs from another one in case alone, one number written in two ways, a test label that is not
-    in the training part, and, unless `allow_singletons`, a label that occurs once where others occur often.
+    Refused by file and line: an empty text, a label with white space around it or that differs from another only in
+    case, a number written in two ways, a test label that is not in the training part, and, unless `allow_singletons`,
+    a label that occurs once where others occur often.
     """
     if path.is_dir():
         train_path, test_path = path / f"train.{suffix}", path / f"test.{suffix}"

@@ -26,9 +26,9 @@ class ViewRecipe(Record):
     """How raw images become what a network sees, in `num_views` fixed views.
 
     A view pads the image with black, crops a window of the original size, flips it left to right or not, resizes it
-    and normalises it. Window and flip are a hash of (seed, sample id, view id): nothing is drawn while training, so a
-    teacher's answers to all views can be kept. The paper's vision recipe is eight views, pad 4, flip, size 224; its
-    appendix "Experimental protocols" states no seed, padding colour, resize library or normalisation.
+    and normalises it. Window and flip are a hash of (seed, sample id, view id): nothing random happens during training,
+    so the teacher's outputs on all views can be cached. The paper's vision recipe is eight views, pad 4, flip, size
+    224; its appendix "Experimental protocols" states no seed, padding colour, resize library or normalisation.
 
     Example:
         >>> recipe = ViewRecipe(num_views=8, seed=0, pad=4, flip=True, size=224)
@@ -41,12 +41,12 @@ class ViewRecipe(Record):
 
     num_views: int = 1
     seed: int = 0
-    """The recipe's own: runs with different seeds share the same views."""
+    """The recipe's own seed: runs with different seeds share the same views."""
     pad: int = 0
     """Pixels of the raw image, on each side."""
     flip: bool = False
     size: int | None = None
-    """The side of the result; None keeps the raw size."""
+    """Side length of the result; None keeps the raw size."""
     mean: tuple[float, ...] = (0.0,)
     """Per channel or one for all, on values divided by `scale`."""
     std: tuple[float, ...] = (1.0,)
@@ -55,8 +55,8 @@ class ViewRecipe(Record):
     interpolation: str = "bicubic"
 
     def __post_init__(self) -> None:
-        """Refuse settings that describe no view."""
-        # One spelling for each recipe, because its fingerprint tells 1 from 1.0.
+        """Refuse invalid settings."""
+        # Normalise the types, because the fingerprint distinguishes 1 from 1.0.
         for name in ("mean", "std"):
             object.__setattr__(self, name, tuple(float(value) for value in getattr(self, name)))
         object.__setattr__(self, "scale", float(self.scale))
@@ -91,8 +91,8 @@ class ViewRecipe(Record):
         """The given view of each image.
 
         Shapes: images uint8 `(batch, H, W, channels)`, or a list of them in different sizes; ids and view ids
-        `(batch,)`; returns float32 `(batch, channels, S, S)`. Of an image that is not square the central square is
-        taken first, as everything after keeps its shape.
+        `(batch,)`; returns float32 `(batch, channels, S, S)`. An image that is not square is first cropped to its
+        central square, because all later steps keep the shape.
         """
         view_ids = np.asarray(view_ids)
         if view_ids.size and (view_ids.min() < 0 or view_ids.max() >= self.num_views):
@@ -100,7 +100,7 @@ class ViewRecipe(Record):
         return self._render(images, *self.windows(ids, view_ids))
 
     def render_plain(self, images: RawImages) -> Float[Tensor, "batch channels S S"]:
-        """Each image resized and normalised, neither shifted nor flipped: what evaluation sees."""
+        """Each image resized and normalised, neither shifted nor flipped: the evaluation view."""
         centre = np.full(len(images), self.pad)
         return self._render(images, centre, centre, np.zeros(len(images), bool))
 
@@ -127,7 +127,7 @@ class ViewRecipe(Record):
             return np.ascontiguousarray(images)
         count, side = images.shape[:2]
         padded = np.pad(images, ((0, 0), (self.pad, self.pad), (self.pad, self.pad), (0, 0)))
-        # Whole windows are copied, which takes less than half the time of gathering pixels.
+        # Copying whole windows takes less than half the time of gathering pixels.
         windows = np.moveaxis(sliding_window_view(padded, (side, side), axis=(1, 2)), 3, 5)
         cropped: np.ndarray = windows[np.arange(count), top, left]
         cropped[flipped] = cropped[flipped, :, ::-1]
@@ -135,10 +135,10 @@ class ViewRecipe(Record):
 
 
 IDENTITY_VIEW = ViewRecipe()
-"""One view that leaves the image as it is; texts and vectors have no other."""
+"""A single view that leaves the image unchanged; the only one for texts and vectors."""
 
 DIGITS_VIEWS = ViewRecipe(num_views=8, pad=1, scale=16.0)
-"""Digits have room for a shift by one pixel, and a mirrored digit is another one or none."""
+"""Shifts by one pixel and no flips: a mirrored digit is a different digit, or none."""
 
 
 def _central_square(images: np.ndarray) -> np.ndarray:

@@ -17,13 +17,13 @@ from tpkd.models.classifier import Classifier, extract_features
 
 
 def check_student_classes(student: StudentConfig, dataset: Dataset, model: Classifier | None = None) -> None:
-    """Refuse a student whose own head was trained on other classes, or on the same in another order.
+    """Refuse a student whose own head was trained on other classes, or on the same classes in a different order.
 
     Args:
         student: its section of the configuration.
         dataset: what it will be trained on.
-        model: the student; None before it is built, where only the names in its weights are looked at, so that other
-            classes are named before tensors of other shapes are.
+        model: the student; None before it is built, when only the names in its weights are checked, so that a mismatch
+            of classes is reported before a mismatch of shapes.
 
     Raises:
         InputError: names the first class that differs.
@@ -38,12 +38,12 @@ def check_student_classes(student: StudentConfig, dataset: Dataset, model: Class
 def check_teacher_classes(
     teacher: TeacherConfig, dataset: Dataset, mapping: ClassMap | None, model: Classifier | None = None
 ) -> None:
-    """Refuse a teacher of other classes, or of the same in another order, unless `teacher.class_names` maps them.
+    """Refuse a teacher with other classes, or the same in a different order, unless `teacher.class_names` maps them.
 
     Args:
         teacher: its section of the configuration.
         dataset: what the student will be trained on.
-        mapping: what `teacher.class_names` says; None where it says nothing.
+        mapping: the map from `teacher.class_names`; None if it is not set.
         model: the teacher; None before it is built.
 
     Raises:
@@ -61,17 +61,17 @@ def check_teacher_classes(
 
 
 class _Brought(NamedTuple):
-    """What a network says about its classes."""
+    """The class names of a network and where they come from."""
 
     names: tuple[str, ...] | None
     key: str
     place: str
     file: str
-    """One that `teacher.class_names` takes."""
+    """A file that `teacher.class_names` accepts."""
 
     @property
     def source(self) -> str:
-        """How messages call it."""
+        """Its name in messages."""
         return f"{self.key} {self.place}"
 
 
@@ -88,7 +88,7 @@ def _brought(section: StudentConfig | TeacherConfig, model: Classifier | None) -
 
 
 def check_inputs(owner: str, name: str, model: Classifier, dataset: Dataset, preparation: Preparation) -> None:
-    """Try a network on one sample, of texts the longest: what does not fit is said before anything is computed.
+    """Try a network on one sample (the longest text), so that a mismatch is reported before any long computation.
 
     Raises:
         ConfigError: names the network, the data, and what the network found wrong with them.
@@ -101,7 +101,7 @@ def check_inputs(owner: str, name: str, model: Classifier, dataset: Dataset, pre
         extract_features(model, [inputs])
     except torch.OutOfMemoryError:
         raise
-    except (ValueError, RuntimeError, IndexError, TypeError, AssertionError) as error:  # networks say it as they like
+    except (ValueError, RuntimeError, IndexError, TypeError, AssertionError) as error:  # networks raise any of these
         raise ConfigError(
             f"{owner}.model: {name} does not fit the inputs of {dataset.name}: {reason(error)}"
         ) from error

@@ -14,7 +14,7 @@ Inputs = Tensor | Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class ModelOutput:
-    """What one forward pass of a classifier gives, attached to its graph."""
+    """The result of one forward pass of a classifier, attached to its graph."""
 
     logits: Float[Tensor, "N K"]
     features: Float[Tensor, "N D"]
@@ -26,16 +26,16 @@ class ModelOutput:
 class Classifier(nn.Module, ABC):
     """A network that ends in a linear layer; called like any module it returns logits.
 
-    Layers are counted from 0, what enters the first of them: the input of an MLP, the stem of a ResNet, the embeddings
+    Layers are counted from 0, the input of the first one: the input of an MLP, the stem of a ResNet, the embeddings
     of an encoder. A network may offer none.
     """
 
     layer_sizes: tuple[int, ...] = ()
     """The width of each layer's pooled features."""
     untrained: str | None = None
-    """Why its answers are not those of trained weights; None where they are."""
+    """Why its outputs are not those of trained weights; None if they are."""
     class_names: tuple[str, ...] | None = None
-    """What its classes are called, in the order of the logits, where the network or its weights say so."""
+    """Class names in the order of the logits, if the network or its weights have them."""
 
     @property
     @abstractmethod
@@ -69,7 +69,7 @@ class Classifier(nn.Module, ABC):
         return parameter_names(self, (self.classifier,))
 
     def heads_without(self, names: Collection[str]) -> dict[str, str]:
-        """Names of heads that weights of these names do not have, and that the network can do without.
+        """Parameters of optional heads that are missing from weights with these names.
 
         Returns:
             Name in the state dict -> the head it belongs to.
@@ -77,10 +77,10 @@ class Classifier(nn.Module, ABC):
         return {}
 
     def drop_heads(self, heads: Iterable[str]) -> None:
-        """Take heads that `heads_without` has named out of the network."""
+        """Remove heads that `heads_without` returned."""
 
     def replace_classifier(self, linear: nn.Linear) -> None:
-        """Put another linear layer in place of the classifier; it may have another number of classes."""
+        """Replace the classifier by another linear layer, possibly with a different number of classes."""
         if linear.in_features != self.feature_size:
             raise ValueError(f"linear: expected {self.feature_size} input features, got {linear.in_features}")
         current = self.classifier.weight
@@ -124,7 +124,7 @@ def tensor_inputs(inputs: Inputs) -> Tensor:
 def extract_features(model: Classifier, batches: Iterable[Inputs]) -> Float[Tensor, "N D"]:
     """Penultimate features of many batches, in evaluation mode and without a graph.
 
-    Modules are left in the mode they were in.
+    The train/eval mode of every module is restored.
 
     Returns:
         The features of all rows on the CPU, in order.
@@ -145,5 +145,5 @@ def extract_features(model: Classifier, batches: Iterable[Inputs]) -> Float[Tens
 
 
 def freeze(model: Classifier) -> Classifier:
-    """A model that neither learns nor changes its statistics."""
+    """Freeze a model: evaluation mode, no gradients."""
     return model.eval().requires_grad_(False)

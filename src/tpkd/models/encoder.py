@@ -1,4 +1,4 @@
-"""Text encoders of the transformers library, built from a shape or loaded from a folder, under a linear head."""
+"""Text encoders of the transformers library, built from a shape or loaded from a folder, with a linear head."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from tpkd.models.options import BertOptions, HFOptions
 
 _DROPOUTS = (
     *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"),
-    *("dropout", "attention_dropout", "seq_classif_dropout"),  # DistilBERT's words for the same
+    *("dropout", "attention_dropout", "seq_classif_dropout"),  # DistilBERT's names for the same settings
 )
 
 
@@ -58,7 +58,7 @@ class TextClassifier(Classifier):
 
 
 def masked_mean(states: Float[Tensor, "N T D"], mask: Int[Tensor, "N T"]) -> Float[Tensor, "N D"]:
-    """The mean over the positions of the mask, of which every row has at least one.
+    """The mean over the unmasked positions; every row has at least one.
 
     Example:
         >>> import torch
@@ -70,7 +70,7 @@ def masked_mean(states: Float[Tensor, "N T D"], mask: Int[Tensor, "N T"]) -> Flo
 
 
 def build_bert(num_classes: int, options: BertOptions, seed: int) -> TextClassifier:
-    """A BERT of any size with random weights, under the shared random head."""
+    """A BERT of any size with random weights and the shared random head."""
     with extra("text"):
         from transformers import BertConfig, BertModel
     config = BertConfig(
@@ -90,7 +90,7 @@ def build_bert(num_classes: int, options: BertOptions, seed: int) -> TextClassif
 def load_encoder(source: str, num_classes: int, options: HFOptions, seed: int, *, keep_head: bool) -> TextClassifier:
     """An encoder from a transformers folder or hub id, its weights in float32, never from a pickle.
 
-    A sequence classifier brings its own head where `keep_head` says so and it is one linear layer on the pooler;
+    A sequence classifier keeps its own head if `keep_head` is set and the head is one linear layer on the pooler;
     anything else gets the shared random head.
     """
     with extra("text"):
@@ -123,7 +123,7 @@ def load_encoder(source: str, num_classes: int, options: HFOptions, seed: int, *
 
 
 def _check_sizes(config: Any) -> None:
-    """Refuse what is read here and that no library checks; called where a ValueError becomes one line."""
+    """Refuse values that no library checks; called where a ValueError becomes one line."""
     architectures = config.architectures or []
     if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
         raise ValueError(f"architectures: expected a list of names, found {architectures!r}")
@@ -134,7 +134,7 @@ def _check_sizes(config: Any) -> None:
 
 
 def _refuse_left_over(source: str, network: nn.Module, unexpected: list[str]) -> None:
-    """Refuse weights of the encoder that its configuration leaves no place for, such as those of a further layer."""
+    """Refuse encoder weights that its configuration has no place for, such as those of an extra layer."""
     parts = {name for name, _ in network.named_children()}
     inside = [name.removeprefix(f"{getattr(network, 'base_model_prefix', '')}.") for name in unexpected]
     left = [name for name in inside if name.split(".")[0] in parts - {"pooler"} and not name.endswith("position_ids")]
@@ -148,7 +148,7 @@ def _settle_pooler(source: str, network: Any, pooling: str, missing: list[str]) 
     if pooling == "mean":
         missing = [name for name in missing if "pooler." not in name]
         if pooler is not None:
-            network.pooler = None  # nothing would ever train it, and data parallelism refuses an idle parameter
+            network.pooler = None  # it would never be trained, and data parallelism refuses unused parameters
     elif pooler is None or any("pooler." in name for name in missing):
         raise InputError(f"hf:{source}: has no weights of a pooler; say pooling: mean")
     if missing:
@@ -156,7 +156,7 @@ def _settle_pooler(source: str, network: Any, pooling: str, missing: list[str]) 
 
 
 def _own_head(source: str, model: nn.Module, num_classes: int, options: HFOptions) -> nn.Linear:
-    """The head of a sequence classifier, where it means the same under our pooling."""
+    """The head of a sequence classifier, if it means the same with our pooling."""
     head = getattr(model, "classifier", None)
     if not isinstance(head, nn.Linear) or options.pooling != "pooler":
         raise InputError(
@@ -181,12 +181,12 @@ def _head_dropout(config: Any) -> float:
 def loading(source: str) -> Iterator[None]:
     """Load from a transformers folder or hub id without log output; errors become one line that names the source.
 
-    Whatever is raised in here is taken for the folder's fault: nothing but calls of the library belongs inside.
+    Any exception raised inside is blamed on the folder, so put only calls of the library inside.
     """
     from transformers.utils import logging
 
     if source.startswith((".", "/", "~")) and not Path(source).exists():
-        raise InputError(f"hf:{source}: cannot be read: No such file or directory")  # it would be taken for a hub id
+        raise InputError(f"hf:{source}: cannot be read: No such file or directory")  # it would be mistaken for a hub id
     for path in sorted(Path(source).iterdir()) if Path(source).is_dir() else ():
         if path.exists() and not path.is_dir():
             file_size(path)  # of a regular file, links followed; the library would wait for a pipe
@@ -195,7 +195,7 @@ def loading(source: str) -> Iterator[None]:
     logging.disable_progress_bar()
     try:
         yield
-    except Exception as error:  # an odd config.json surfaces wherever the library first trips over it
+    except Exception as error:  # a bad config.json can fail anywhere in the library
         raise InputError(f"hf:{source}: cannot be loaded: {_reason(error)}") from error
     finally:
         logging.set_verbosity(verbosity)
@@ -211,6 +211,6 @@ def _reason(error: Exception) -> str:
         return type(error).__name__
     if lines[0].endswith(":") and len(lines) > 1:  # the second line says what the first announces
         return f"{lines[0]} {lines[1]}"
-    # These say nothing without a trace.
+    # These say nothing without their type.
     plain = isinstance(error, (OSError, ValueError, RuntimeError))
     return lines[0] if plain else f"{type(error).__name__}: {lines[0]}"

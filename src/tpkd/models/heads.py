@@ -64,15 +64,15 @@ def fit_probe(
 
 
 def constant_columns(X: np.ndarray, dtype: torch.dtype) -> np.ndarray:
-    """Which columns do not vary, as far as numbers of a dtype can say.
+    """Which columns are constant up to the precision of a dtype.
 
-    A column does not vary if its standard deviation is at most eps times its own largest magnitude, which is rounding,
+    A column is constant if its standard deviation is at most eps times its own largest magnitude, which is rounding,
     or at most eps² times the largest magnitude of all columns. The second kind is what a normalisation with a gain of
-    1e-33 leaves behind: divided by its deviation, it would get weights whose gradients overflow.
+    1e-33 produces: divided by its deviation, it would get weights whose gradients overflow.
 
     Args:
         X: rows in float64.
-        dtype: the precision in which they were computed; its eps counts.
+        dtype: the precision in which they were computed; its eps is used.
 
     Example:
         >>> X = np.array([[1.0, 5.0, 1e-33], [2.0, 5.0, -1e-33]])

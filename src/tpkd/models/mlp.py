@@ -10,7 +10,7 @@ from tpkd.models.options import MLPOptions
 
 
 class MLP(Classifier):
-    """Linear layers with ReLU between them; no batch statistics, so any split of a batch gives the same gradients."""
+    """Linear layers with ReLU between them; no batch statistics, so splitting a batch does not change the gradients."""
 
     def __init__(self, num_classes: int, options: MLPOptions) -> None:
         """Draw the weights of a network of these sizes."""

@@ -1,4 +1,4 @@
-"""The options of each kind of model: plain data, refused by name where they do not fit."""
+"""The options of each kind of model: plain data, checked by name, type and range."""
 
 import types
 import typing
@@ -32,7 +32,7 @@ class MLPOptions:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse sizes and rates that build no network."""
+        """Refuse invalid sizes and rates."""
         _check_positive("input_size", self.input_size)
         for size in self.hidden:
             _check_positive("hidden", size)
@@ -47,7 +47,7 @@ class BertOptions:
     hidden_size: int = 256
     heads: int = 4
     intermediate_size: int | None = None
-    """Four times the hidden size where left out."""
+    """Default: four times the hidden size."""
     vocab_size: int = 30522
     max_positions: int = 512
     dropout: float = 0.1
@@ -57,7 +57,7 @@ class BertOptions:
     """A folder or hub id, or `"words"`."""
 
     def __post_init__(self) -> None:
-        """Refuse shapes that build no network."""
+        """Refuse invalid shapes."""
         for name in ("layers", "hidden_size", "heads", "vocab_size", "max_positions"):
             _check_positive(name, getattr(self, name))
         if self.intermediate_size is not None:
@@ -74,9 +74,9 @@ class HFOptions:
 
     pooling: str = "pooler"
     dropout: float | None = None
-    """Everywhere in the network; left out, the rates of its own configuration."""
+    """Everywhere in the network; default: the rates of its own configuration."""
     tokenizer: str | None = None
-    """A folder or hub id; left out, that of the model."""
+    """A folder or hub id; default: that of the model."""
 
     def __post_init__(self) -> None:
         """Refuse an unknown pooling and a dropout outside [0, 1)."""
@@ -101,10 +101,10 @@ class TimmOptions:
 
 
 def read_options(kind: type[_Options], options: Mapping[str, Any] | None) -> _Options:
-    """Options from plain data, every key and type looked at.
+    """Options from plain data, with every key and type checked.
 
     Raises:
-        InputError: an unknown key, with the known ones; a value of another type; a value out of range.
+        InputError: an unknown key, with the known ones; a value of the wrong type; a value out of range.
 
     Example:
         >>> read_options(MLPOptions, {"hidden": [32, 32]})

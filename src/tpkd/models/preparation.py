@@ -1,4 +1,4 @@
-"""From a section of the configuration to what decides its network, and how that network sees the data."""
+"""From a section of the configuration to the spec of its network and the preparation of its inputs."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from tpkd.models.spec import ModelSpec
 
 
 def model_spec(section: StudentConfig | TeacherConfig, num_classes: int) -> ModelSpec:
-    """What decides the network of a section, `$TPKD_DATA` in its paths filled in; a probe starts as a random head."""
+    """The spec of a section's network, with `$TPKD_DATA` expanded in paths; a probe starts as a random head."""
     options = {key: expand_data(value) if isinstance(value, str) else value for key, value in section.options.items()}
     weights = None if section.weights is None else expand_data(section.weights)
     head = "random" if section.head == "probe" else section.head
@@ -20,14 +20,14 @@ def model_spec(section: StudentConfig | TeacherConfig, num_classes: int) -> Mode
 
 
 def student_preparation(config: RunConfig, dataset: Dataset) -> Preparation:
-    """How the student sees the data: views of images, tokens of texts."""
+    """The preparation of the student's inputs: views of images, tokens of texts."""
     return build_preparation(config, dataset, config.student, config.views)
 
 
 def build_preparation(
     config: RunConfig, dataset: Dataset, section: StudentConfig | TeacherConfig, views: ViewsConfig
 ) -> Preparation:
-    """How the network of a section sees the data, in these views where they are images."""
+    """The preparation of inputs for a section's network; the views apply to images."""
     if dataset.kind == "image":
         with keyed("views"):
             return Preparation(ViewRecipe(**views.model_dump()))

@@ -29,7 +29,7 @@ _EXPECTED = "builtin:mlp, builtin:resnet8 (20, 32, 44, 56, 110), builtin:bert, t
 def build_model(spec: ModelSpec) -> Classifier:
     """Build a classifier, on the CPU and in float32; a pure function of its spec and the files it names.
 
-    The global random state is left alone.
+    The global random state is not touched.
 
     Raises:
         InputError: an unknown name or option, weights that do not fit, a library that is not installed.
@@ -57,7 +57,7 @@ def build_model(spec: ModelSpec) -> Classifier:
 
 
 def check_model(name: str) -> None:
-    """Refuse a name that `build_model` does not know, with the closest it does; nothing is built or read.
+    """Refuse an unknown model name and suggest the closest known one, without building or reading anything.
 
     Example:
         >>> check_model("builtin:resnet20")

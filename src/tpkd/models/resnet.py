@@ -26,13 +26,13 @@ class BasicBlock(nn.Module):
             self.downsample = nn.Sequential(shortcut, nn.BatchNorm2d(width_out))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images of features in and out."""
+        """Feature maps in, feature maps out."""
         residual = self.bn2(self.conv2(functional.relu(self.bn1(self.conv1(x)))))
         return functional.relu(residual + self.downsample(x))
 
 
 class CifarResNet(Classifier):
-    """ResNet-8, 20, 56 and their like, with the state-dict names of the published CIFAR-100 weights."""
+    """ResNet-8, 20, 56 and similar depths, with the state-dict names of the published CIFAR-100 weights."""
 
     layer_sizes = (STAGE_WIDTHS[0], *STAGE_WIDTHS)
 

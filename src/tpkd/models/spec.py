@@ -1,4 +1,4 @@
-"""What decides a network: its name, its options and its files, and their hash, without building it."""
+"""The spec of a network (name, options, files) and its hash, without building the network."""
 
 import hashlib
 import json
@@ -25,22 +25,22 @@ class ModelSpec:
     """The kind of network and its name: `builtin:mlp`, `timm:NAME`, `hf:PATH_OR_ID`."""
     num_classes: int
     options: Mapping[str, Any] = field(default_factory=dict)
-    """What the kind allows, see `tpkd.models.options`."""
+    """See `tpkd.models.options` for each kind."""
     weights: str | Path | None = None
     """A local `.safetensors`, `.pth`, `.pt` or `.bin` file with the names of the network."""
     head: str = "own"
-    """`"own"` keeps the classifier that the network or its weights bring; `"random"` puts the shared random head in its
-    place, so that weights for other classes serve as a backbone."""
+    """`"own"` keeps the classifier of the network or its weights; `"random"` replaces it by the shared random head, so
+    that weights for other classes can serve as a backbone."""
     seed: int = 0
-    """Draws every weight that no file gives."""
+    """Draws every weight that does not come from a file."""
 
 
 def model_source(spec: ModelSpec) -> str | None:
     """The SHA-256 of everything that `build_model` makes a network from.
 
-    Equal sources are equal networks, under the same versions of the libraries. Different sources may still be equal
-    networks, for example where weights were saved again. None where no local files say what the network is: weights
-    that a library fetches.
+    With the same library versions, equal sources give equal networks. Different sources may also give equal networks,
+    for example after weights were saved again. None if no local files define the network, because a library downloads
+    its weights.
 
     Raises:
         InputError: a file cannot be read.

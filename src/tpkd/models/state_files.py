@@ -1,4 +1,4 @@
-"""State dicts on disk: safetensors, or torch's own files with nothing but tensors read from them."""
+"""State dicts on disk: safetensors, or torch's own files, from which only tensors are read."""
 
 import re
 import warnings
@@ -18,7 +18,7 @@ PICKLED = (".pth", ".pt", ".bin")
 """Suffixes of torch's own format."""
 
 STATE_KEYS = ("state_dict", "model", "model_state_dict")
-"""Where checkpoints of other programs keep the weights, beside an epoch, an optimiser and the like."""
+"""Keys under which checkpoints of other programs store the weights, next to epoch, optimiser and the like."""
 
 
 @dataclass(frozen=True)
@@ -26,16 +26,16 @@ class StateFile:
     """The tensors of a file by name."""
 
     place: str
-    """How messages call it: the file and, in a checkpoint, the entry."""
+    """Its name in messages: the file and, in a checkpoint, the entry."""
     key: str | None
-    """The entry of a checkpoint that holds the weights; None where the file is a state dict itself."""
+    """The entry of a checkpoint that holds the weights; None if the file is itself a state dict."""
     shapes: dict[str, tuple[int, ...]]
     tensor: Callable[[str], Tensor]
 
 
 @contextmanager
 def open_state(path: str | Path) -> Iterator[StateFile]:
-    """Open a `.safetensors`, `.pth`, `.pt` or `.bin` file for as long as its tensors are read.
+    """Open a `.safetensors`, `.pth`, `.pt` or `.bin` file and keep it open while its tensors are read.
 
     Raises:
         InputError: the file is missing or damaged, or reading it would run code.
@@ -61,12 +61,12 @@ def open_state(path: str | Path) -> Iterator[StateFile]:
 
 def _read_pickled(path: Path) -> StateFile:
     try:
-        # Warnings are about protocols, before it reads or refuses them.
+        # torch warns about pickle protocols before it reads or refuses them.
         with open_regular(path) as file, warnings.catch_warnings(action="ignore"):
             content = torch.load(file, map_location="cpu", weights_only=True)
     except InputError:
         raise
-    except Exception as error:  # a pickle may be broken in any way; nothing of ours runs in there
+    except Exception as error:  # a pickle can be broken in any way; none of our code runs inside
         raise InputError(f"{path}: {_refusal(error)}") from error
     key = _state_key(path, content)
     place = str(path) if key is None else f"{path} ({key!r})"
@@ -77,7 +77,7 @@ def _read_pickled(path: Path) -> StateFile:
 
 
 def _refusal(error: Exception) -> str:
-    """Why torch would not read a file; its own words advise to let the file run code."""
+    """Why torch refused a file; its own message advises to let the file run code."""
     forbidden = re.search(r"GLOBAL (\S+)", str(error))
     if forbidden:
         return (
@@ -89,7 +89,7 @@ def _refusal(error: Exception) -> str:
 
 
 def _state_key(path: Path, content: Any) -> str | None:
-    """Which entry is the state dict; None where the whole is."""
+    """The key of the state dict; None if the whole file is one."""
     expected = f"expected a state dict, or one under {', '.join(STATE_KEYS)}"
     if not isinstance(content, dict):
         raise InputError(f"{path}: {expected}, found {type(content).__name__}")

@@ -1,4 +1,4 @@
-"""The student of a configuration at its start."""
+"""The initial student of a configuration."""
 
 from pathlib import Path
 
@@ -24,10 +24,10 @@ PROBE_NAME = "probe.safetensors"
 def build_student(
     config: RunConfig, dataset: Dataset, *, directory: Path | None = None, device: torch.device | None = None
 ) -> Classifier:
-    """The student at its start: a pure function of its section of the configuration and the files it names.
+    """The initial student: a pure function of its section of the configuration and the files it names.
 
-    A probe is fitted on the training samples once and kept beside the run, so that a run that continues starts from
-    the same bits.
+    A probe is fitted once on the training samples and saved with the run, so that a resumed run starts from the same
+    bits.
     """
     student = config.student
     with keyed("student"):
@@ -60,7 +60,7 @@ def _probe(
     features = extract_features(model.to(device), inputs)
     model.cpu()
     probe = fit_probe(features, torch.from_numpy(dataset.labels), dataset.num_classes, C=config.student.probe_c)
-    # A file keeps no strides, and a matrix product of other strides rounds differently.
+    # A file does not store strides, and a matrix product with different strides rounds differently.
     probe.weight = nn.Parameter(probe.weight.detach().contiguous())
     if path is not None:
         save_weights(probe, path, dataset.class_names)

@@ -23,15 +23,15 @@ class Tokenizer(Protocol):
 
     @property
     def pad_id(self) -> int:
-        """The id that fills a row up."""
+        """The padding id."""
 
     @property
     def vocab_size(self) -> int:
-        """Every id is below it."""
+        """All ids are smaller than this."""
 
     @property
     def fingerprint(self) -> str:
-        """What a cache binds itself to: two tokenizers with the same fingerprint give the same ids."""
+        """Recorded in a cache: two tokenizers with the same fingerprint give the same ids."""
 
     def ids(self, texts: Sequence[str], max_length: int) -> list[list[int]]:
         """The ids of each text, cut to `max_length`."""
@@ -51,7 +51,7 @@ class HashedWords:
     pad_id: int = field(default=_PAD, init=False)
 
     def __post_init__(self) -> None:
-        """Refuse a vocabulary without room for a word beside the marks."""
+        """Refuse a vocabulary with no room for a word besides the special tokens."""
         if self.vocab_size <= _END + 1:
             raise InputError(f"vocab_size: expected at least {_END + 2}, found {self.vocab_size}")
 
@@ -88,7 +88,7 @@ class PretrainedTokenizer:
         self._tokenizer = tokenizer
         self.pad_id: int = tokenizer.pad_token_id
         self.vocab_size: int = len(tokenizer)
-        # Taken before the first call, which leaves its own truncation in the state.
+        # Computed before the first call, because a call changes the truncation in the state.
         self.fingerprint: str = hashlib.sha256(tokenizer.backend_tokenizer.to_str().encode()).hexdigest()
 
     def ids(self, texts: Sequence[str], max_length: int) -> list[list[int]]:
@@ -113,7 +113,7 @@ class TextEncoding:
     padding: str = "max_length"
 
     def __post_init__(self) -> None:
-        """Refuse a length without room for a token between the marks, and an unknown padding."""
+        """Refuse a length with no room for a token between the special tokens, and an unknown padding."""
         if self.max_length < 3:
             raise InputError(f"max_length: expected at least 3, found {self.max_length}")
         if self.padding not in PADDINGS:
@@ -131,5 +131,5 @@ class TextEncoding:
         return {"input_ids": input_ids, "attention_mask": (torch.arange(width) < lengths.unsqueeze(-1)).long()}
 
     def to_dict(self) -> dict[str, Any]:
-        """What a cache of this model's outputs must agree with."""
+        """What a cache of this model's outputs must match."""
         return {"tokenizer": self.tokenizer.fingerprint, "max_length": self.max_length, "padding": self.padding}

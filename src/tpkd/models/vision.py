@@ -38,12 +38,12 @@ class TimmClassifier(Classifier):
 
     @property
     def has_linear_head(self) -> bool:
-        """False for networks like VOLO, whose logits also hold an auxiliary head's answer on every token."""
+        """False for networks like VOLO, whose logits also include the output of an auxiliary head on every token."""
         return not self._further_heads()
 
     @property
     def head_names(self) -> frozenset[str]:
-        """Names in the state dict that depend on the classes, those of auxiliary heads too."""
+        """Names in the state dict that depend on the classes, including those of auxiliary heads."""
         return parameter_names(self, (self.classifier, *self._further_heads().values()))
 
     def _further_heads(self) -> dict[str, nn.Module]:
@@ -51,13 +51,13 @@ class TimmClassifier(Classifier):
         return {name: head for name, head in heads.items() if head is not None}
 
     def heads_without(self, names: Collection[str]) -> dict[str, str]:
-        """VOLO's auxiliary head, which the network does without if it is absent."""
+        """VOLO's auxiliary head, which the network can do without."""
         prefix = f"network.{_AUXILIARY}."
         own = [name for name in self.state_dict() if name.startswith(prefix)]
         return {} if any(name.startswith(prefix) for name in names) else dict.fromkeys(own, _AUXILIARY)
 
     def drop_heads(self, heads: Iterable[str]) -> None:
-        """The network answers by its other heads."""
+        """Remove the heads; the network uses its remaining ones."""
         for head in heads:
             setattr(self.network, head, None)
 
@@ -65,7 +65,7 @@ class TimmClassifier(Classifier):
         path = next(name for name, module in self.network.named_modules() if module is self.classifier)
         self.network.set_submodule(path, linear)
         for name in self._further_heads():
-            setattr(self.network, name, None)  # it speaks of the old classes
+            setattr(self.network, name, None)  # it belongs to the old classes
 
     def forward(self, inputs: Inputs) -> Tensor:
         """Logits, without the hook that `outputs` needs: a compiler need not see it."""
@@ -89,7 +89,7 @@ def _classifier(network: Any) -> Any:
 
 
 def check_timm(name: str) -> None:
-    """Refuse a name that timm does not know, with the closest it does."""
+    """Refuse a name that timm does not know and suggest the closest one."""
     with extra("vision"):
         import timm
     if not timm.is_model(name):
@@ -102,7 +102,7 @@ def build_timm(name: str, num_classes: int, options: TimmOptions) -> TimmClassif
     with extra("vision"):
         import timm
     settings = {"drop_rate": options.drop_rate, "drop_path_rate": options.drop_path_rate}
-    settings = {key: value for key, value in settings.items() if value}  # some networks know only one of the two
+    settings = {key: value for key, value in settings.items() if value}  # some networks accept only one of the two
     with _fetching(name) if options.pretrained else nullcontext():
         network = timm.create_model(name, pretrained=options.pretrained, num_classes=num_classes, **settings)
     model = TimmClassifier(name, network)
@@ -118,10 +118,10 @@ def build_timm(name: str, num_classes: int, options: TimmOptions) -> TimmClassif
 
 @contextmanager
 def _fetching(name: str) -> Iterator[None]:
-    """Say in one line that published weights cannot be had, whatever the libraries that fetch them raise."""
+    """Report in one line that published weights cannot be fetched, whatever exception the libraries raise."""
     try:
         yield
-    except Exception as error:  # five libraries deep, each with errors of its own
+    except Exception as error:  # five libraries are involved, each with its own exceptions
         words = str(error).strip().splitlines()
         reason = f"{type(error).__name__}: {words[0]}" if words else type(error).__name__
         raise InputError(

@@ -1,4 +1,4 @@
-"""Weights on disk and their identity: state dicts in, refused by the names that do not fit; a hash of what a net is."""
+"""Load, check, save and hash the weights of a network."""
 
 import hashlib
 import logging
@@ -17,10 +17,10 @@ from tpkd.models.state_files import open_state
 _logger = logging.getLogger(__name__)
 
 WRAPPED = "network"
-"""Where a wrapper keeps the network of another library, whose own names its published weights carry."""
+"""Attribute of a wrapper that holds another library's network; published weights use that network's names."""
 
 WRAPPERS = ("module.", "_orig_mod.")
-"""What data parallelism and `torch.compile` put in front of every name."""
+"""Prefixes that data parallelism and `torch.compile` add to every name."""
 
 
 def weights_fingerprint(module: nn.Module) -> str:
@@ -44,14 +44,14 @@ def weights_fingerprint(module: nn.Module) -> str:
 def load_weights(module: nn.Module, path: str | Path, *, skip: Collection[str] = ()) -> None:
     """Load a file of weights into a module, every tensor or none.
 
-    The file carries the names of the module's state dict or, for a wrapper, those of the network it wraps; `module.`
+    The file uses the names of the module's state dict or, for a wrapper, those of the network it wraps; `module.`
     and `_orig_mod.` in front of all names are stripped. Numbers are converted to the module's dtype. An auxiliary head
-    that the file does not have is dropped, because those weights answer without it.
+    that the file does not have is dropped, because those weights work without it.
 
     Args:
         module: what to load into.
-        path: a `.safetensors` file, or a `.pth`, `.pt` or `.bin` file of torch, of which nothing but tensors is read.
-        skip: names of the module's state dict that the file need not have and that keep their values if it does.
+        path: a `.safetensors` file, or a `.pth`, `.pt` or `.bin` file of torch, from which only tensors are read.
+        skip: names in the module's state dict that keep their values, whether or not the file has them.
 
     Raises:
         InputError: the file is missing or damaged, or holds more than weights; names are missing or unexpected; a shape
@@ -91,7 +91,7 @@ def load_weights(module: nn.Module, path: str | Path, *, skip: Collection[str] =
 
 
 def _wrapper(names: Collection[str], targets: Collection[str]) -> str:
-    """The prefix of every name that is not part of the network's own names."""
+    """The prefix shared by all names that is not part of the network's own names."""
     found = ""
     while names and set(names).isdisjoint(targets):
         shared = next((each for each in WRAPPERS if all(name.startswith(each) for name in names)), None)
