@@ -14,7 +14,8 @@ from tpkd.compare.tables import ablation_table, application_table, cost_table, s
 from tpkd.report.methods import Method
 from tpkd.report.tables import text
 
-METHODS = catalogue().methods
+METHODS = tuple(method for method in catalogue().methods if method.paper_accuracy or method.ablation)
+"""Those of the paper, and the control that we added to its ablation."""
 NAMES = tuple(method.name for method in METHODS)
 
 
@@ -98,7 +99,9 @@ def test_ablation_has_the_papers_rows_and_one_of_ours():
 def test_the_papers_numbers_stand_beside_ours_only_under_its_protocol(domain):
     theirs = application_table(records(paper=PaperProtocol(domain, ())))
     assert theirs.columns[2].title.startswith("paper, ")
-    assert plain_rows(theirs)[-1][2] == {"vision": "88.05 ± 0.12", "text": "93.81 ± 0.27"}[domain]
+    assert {row[0]: row[2] for row in plain_rows(theirs)}["TPKD"] == {"vision": "88.05 ± 0.12", "text": "93.81 ± 0.27"}[
+        domain
+    ]
     ablation = ablation_table(records(paper=PaperProtocol(domain, ())))
     assert plain_rows(ablation)[1][3] == {"vision": "85.33 ± 0.05", "text": "91.60 ± 0.07"}[domain]
     near = application_table(records(paper=PaperProtocol(domain, ("epochs: expected 60, found 1",))))

@@ -111,10 +111,6 @@ def test_the_cost_is_what_was_measured():
     assert f"Without the kernel it takes up to {float(slowest):.1f} times as long" in README
 
 
-def test_the_number_of_objectives():
-    assert f"{len(names())} objectives on scikit-learn's digits" in README
-
-
 def test_the_list_of_objectives_names_every_one():
     listed = (ROOT / "docs/objectives/index.md").read_text()
     assert set(names()) <= set(re.findall(r"`([a-z-]+)`", listed))

@@ -85,7 +85,7 @@ def section(name):
         found = re.search(rf"^(#+) `{name}`\n(.*?)(?=^\1 `|\Z)", page, flags=re.MULTILINE | re.DOTALL)
         if found:
             return found[2]
-    raise AssertionError(f"no section about {name}")
+    raise AssertionError(f"docs/objectives/: expected a page or section headed '# `{name}`', found none")
 
 
 @pytest.mark.parametrize("method", describe(), ids=lambda method: method.name)
@@ -93,11 +93,12 @@ def test_every_objective_has_a_section_with_its_settings(method):
     text = section(method.name)
     for part in ("Formula", "Source", "Needs", "Traps", "When to use it"):
         assert re.search(rf"^(#+ {part}|\*\*{part}\.\*\*)", text, flags=re.MULTILINE), f"{method.name} has no {part}"
-    assert method.source in text
+    assert method.source in text, f"**Source.** of {method.name}: expected {method.source!r} as in its class"
     needs = re.search(r"^\*\*Needs\.\*\*(.*?)\n\n", text, flags=re.MULTILINE | re.DOTALL)[1]
-    assert set(method.needs) <= set(re.findall(r"`(\w+)`", needs))
+    assert set(method.needs) <= set(re.findall(r"`(\w+)`", needs)), "**Needs.**: expected each need in backticks"
     rows = dict(re.findall(r"^\| `(\w+)` \| `([^`]*)` \|", text, flags=re.MULTILINE))
-    assert rows == {setting: str(value) for setting, value in method.defaults.items()}
+    expected = {setting: str(value) for setting, value in method.defaults.items()}
+    assert rows == expected, "expected a table with a row | `setting` | `default` | meaning | for each setting"
 
 
 @pytest.mark.parametrize("method", describe(), ids=lambda method: method.name)
@@ -110,8 +111,9 @@ def test_every_objective_is_created_on_its_page_and_listed(method):
 
 def test_quoted_accuracies_are_the_papers():
     for method in describe():
-        row = re.search(rf"^\| \[`{method.name}`\].*$", OBJECTIVES["index.md"], flags=re.MULTILINE)[0]
-        quoted = [tuple(map(float, cell)) for cell in re.findall(r"([\d.]+)\s±\s([\d.]+)", row)]
+        row = re.search(rf"^\| \[`{method.name}`\].*$", OBJECTIVES["index.md"], flags=re.MULTILINE)
+        assert row, f"docs/objectives/index.md: expected a row for {method.name}, found none"
+        quoted = [tuple(map(float, cell)) for cell in re.findall(r"([\d.]+)\s±\s([\d.]+)", row[0])]
         assert quoted == list(method.paper_accuracy or ())
     known = {f"{mean:.2f}" for method in describe() for mean, _ in method.paper_accuracy or ()}
     for name, page in OBJECTIVES.items():

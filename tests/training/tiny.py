@@ -6,25 +6,13 @@ from safetensors.torch import save_file
 from tpkd.config.loading import resolve_config
 from tpkd.models.registry import build_model
 from tpkd.models.spec import ModelSpec
+from tpkd.objectives import create, names
 from tpkd.teacher import caching
 
 TEACHER_OPTIONS = {"input_size": 64, "hidden": [24, 24]}
 ALIGNED = {"preset": "imagenet-release", "align": True}
-SEPARABLE = {
-    "ce": {},
-    "kd": {},
-    "kl-dist": {},
-    "dkd": {"warmup_epochs": 2},
-    "dp-u": {},
-    "dp-s": {},
-    "xe-kl": {},
-    "dhkd": {"preset": "imagenet-release"},
-    "tpkd": {},
-    "tpkd-no-ce": {},
-    "safe-full-kl": {},
-    "tpkd-no-projection": {},
-    "compensation-only": {},
-}
+SETTINGS = {"dkd": {"warmup_epochs": 2}, "dhkd": {"preset": "imagenet-release"}}
+SEPARABLE = {name: SETTINGS.get(name, {}) for name in names() if create(name, **SETTINGS.get(name, {})).separable}
 
 
 def plain_config(directory, **changes):

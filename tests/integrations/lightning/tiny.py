@@ -11,11 +11,10 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from tpkd.integrations.lightning import DistillationModule
-from tpkd.objectives import Batch
+from tpkd.objectives import Batch, create, names
 
 CLASSES, WIDTH = 5, 6
-SEPARABLE = ("ce", "kd", "kl-dist", "dkd", "xe-kl", "tpkd", "tpkd-no-ce", "safe-full-kl", "tpkd-no-projection")
-SEPARABLE += ("compensation-only",)
+SEPARABLE = tuple(name for name in names() if create(name).needs <= {"labels", "teacher_logits", "epoch"})
 QUIET = {
     "accelerator": "cpu",
     "devices": 1,

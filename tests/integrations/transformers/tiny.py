@@ -12,20 +12,10 @@ from transformers import (
 )
 
 from tpkd.integrations.transformers import DistillationTrainer
+from tpkd.objectives import create, names
 
 CLASSES, WORDS, LENGTH = 5, 30, 6
-SEPARABLE = (
-    "ce",
-    "kd",
-    "kl-dist",
-    "dkd",
-    "xe-kl",
-    "tpkd",
-    "tpkd-no-ce",
-    "safe-full-kl",
-    "tpkd-no-projection",
-    "compensation-only",
-)
+SEPARABLE = tuple(name for name in names() if create(name).needs <= {"labels", "teacher_logits", "epoch"})
 
 
 def text_model(seed, kind=BertForSequenceClassification, *, hidden=16, dropout=0.0, **changes):
