@@ -92,7 +92,11 @@ def _summarize(
 def _mean_final(states: Sequence[FinalState]) -> dict[str, float | None]:
     if not states:
         return {}
-    return {field.name: _mean(getattr(state, field.name) for state in states) for field in fields(FinalState)}
+    values = {field: [getattr(state, field.name) for state in states] for field in fields(FinalState)}
+    # Cells from before a field was added lack it: a mean over the other seeds would not compare like with like.
+    return {
+        field.name: None if field.default is None and None in found else _mean(found) for field, found in values.items()
+    }
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
