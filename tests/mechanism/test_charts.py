@@ -10,7 +10,7 @@ from tpkd.report.numbers import milli, nats, share
 @pytest.mark.parametrize("name", KINDS)
 def test_the_description_says_the_numbers(name):
     record = kept(name)
-    (chart,) = mechanism_charts([record])
+    (chart,) = mechanism_charts([record], str.upper)
     if name == "blocking":
         expected = [share(state.blocked_share) for split in record.splits for state in split.states]
     elif name == "continuation":

@@ -52,7 +52,7 @@ def test_studies_of_two_runs_are_shown_with_their_names(directory):
     moved.parent.mkdir(parents=True)
     study_path("certificates", directory / "ce-42").rename(moved)
     change(moved, seed=43)
-    notes = {table.name: table.notes for table in mechanism_tables(read_records(directory).studies, None, str)}
+    notes = {table.name: table.notes for table in mechanism_tables(read_records(directory).studies, None, str.upper)}
     assert any("CE, seed 43" in note for note in notes["certificate"])
     for name in ("states", "exact", "continuation"):
         assert any("CE, seed 42" in note for note in notes[name]), name

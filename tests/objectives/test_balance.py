@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from objectives import reference
+from objectives.worked import GRADIENT, double
 from tpkd.objectives import (
     AdamState,
     adam_step,
@@ -105,3 +106,24 @@ def test_adam_is_torchs():
         state = adam_step(state, gradient)
     torch.testing.assert_close(state.weights, parameter.detach(), atol=1e-14, rtol=0)
     assert state.step == 20
+
+
+def test_worked_min_norm_weights():
+    gradients = double([[1, 2, 0], [2, -1, 1]])
+    gram = gradients @ gradients.T
+    assert gram.tolist() == [[5, 0], [0, 6]]
+    weights = min_norm_weights(gradients)
+    torch.testing.assert_close(weights, double([6 / 11, 5 / 11]), atol=1e-15, rtol=0)
+    torch.testing.assert_close(weights @ gradients, double([16 / 11, 7 / 11, 5 / 11]), atol=1e-15, rtol=0)
+
+
+def test_worked_amortised_step():
+    before, after, w = double([1.2, 0.8]), double([1.1, 0.79]), torch.zeros(2, dtype=torch.float64)
+    torch.testing.assert_close(effective_weights(w.softmax(0), before), double([0.4, 0.6]), atol=1e-8, rtol=0)
+    delta = before.log() - after.log()
+    torch.testing.assert_close(delta, double([0.08701138, 0.01257878]), atol=GRADIENT, rtol=0)
+    gradient = amortised_gradient(w, before, after)
+    torch.testing.assert_close(gradient, double([0.01860815, -0.01860815]), atol=GRADIENT, rtol=0)
+    moved = adam_step(AdamState.start(w), gradient).weights
+    torch.testing.assert_close(moved, double([-0.02499999, 0.02499999]), atol=GRADIENT, rtol=0)
+    torch.testing.assert_close(moved.softmax(0), double([0.48750261, 0.51249739]), atol=GRADIENT, rtol=0)

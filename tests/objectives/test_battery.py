@@ -70,7 +70,7 @@ SABOTAGE = (
     ("dp-s", "dp.imitation_rows", scaled),
     ("xe-kl", "xe_kl.imitation_rows", scaled),
     ("xe-kl", "xe_kl.label_rows", scaled),
-    ("dhkd", "binary_kl.log_cosh_rows", scaled),
+    ("dhkd", "binary_kl.BinaryKLNorm.row_losses", scaled),
     ("dhkd", "dhkd.align_gradients", scaled),
     ("dto-kd", "dto_kd.kl_dist_loss", scaled),
     ("dto-kd", "dto_kd.effective_weights", scaled),

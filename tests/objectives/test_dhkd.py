@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from objectives.cases import make_inputs
-from tpkd.objectives import DHKD, align_gradients, auxiliary_head, binary_kl_norm_loss, create
+from tpkd.objectives import DHKD, BinaryKLNorm, align_gradients, auxiliary_head, create
 
 
 def test_presets_are_the_two_released_settings():
@@ -128,7 +128,7 @@ def test_alignment_with_a_zero_label_gradient_is_finite():
 
 def test_binary_kl_norm_is_stable_where_the_release_overflows():
     a = torch.tensor([[34.0, -40.0, 1000.0]], requires_grad=True)
-    loss = binary_kl_norm_loss(a, torch.zeros(1, 3))
+    loss = BinaryKLNorm()(a, torch.zeros(1, 3))
     loss.backward()
     # T|d|/2 - T^2 log 2 for large differences, slope T/2.
     expected = sum(abs(d) - 4 * torch.log(torch.tensor(2.0)) for d in (34, -40, 1000))
@@ -139,7 +139,7 @@ def test_binary_kl_norm_is_stable_where_the_release_overflows():
 def test_binary_kl_norm_keeps_the_digits_of_small_differences():
     for difference in (1e-3, 1e-5):
         a = torch.full((1, 3), difference, dtype=torch.float64)
-        found = binary_kl_norm_loss(a, torch.zeros_like(a))
+        found = BinaryKLNorm()(a, torch.zeros_like(a))
         torch.testing.assert_close(found.item(), 3 * difference**2 / 8, rtol=1e-6, atol=0)
 
 

@@ -23,7 +23,7 @@ from tpkd.compare.record import ReportRecords
 from tpkd.compare.reporting import catalogue
 from tpkd.objectives import names
 
-assert names()[-1] == "standardised-kd" and len(names()) == 15
+assert "standardised-kd" in names()
 assert Case("standardised-kd") in CASES
 for check in CHECKS:
     check(Case("standardised-kd"))

@@ -8,10 +8,10 @@ from objectives.cases import make_inputs
 from strategies import make_pairs
 from tpkd.geometry import named_direction
 from tpkd.objectives import (
+    BinaryKL,
+    BinaryKLNorm,
     align_gradients,
     amortised_gradient,
-    binary_kl_loss,
-    binary_kl_norm_loss,
     create,
     cross_entropy_loss,
     dkd_loss,
@@ -129,15 +129,15 @@ def test_10_partitions_agree_where_both_are_right():
 
 
 def test_11_binary_kl_norm_becomes_logit_matching_at_high_temperature():
-    values, gradient = rows(lambda z: binary_kl_norm_loss(z, ZT, temperature=1e4, reduction="none"))
+    values, gradient = rows(lambda z: BinaryKLNorm(1e4)(z, ZT, reduction="none"))
     torch.testing.assert_close(values, (Z - ZT).square().sum(-1) / 8, atol=0, rtol=1e-5)  # next order: (d / 2T)^2 / 6
     torch.testing.assert_close(gradient, (Z - ZT) / 4, atol=1e-10, rtol=1e-5)
 
 
 def test_12_both_binary_losses_agree_for_a_flat_teacher():
     flat = torch.zeros_like(ZT)
-    norm = rows(lambda z: binary_kl_norm_loss(z, flat, reduction="none"))
-    assert_same(norm, rows(lambda z: binary_kl_loss(z, flat, reduction="none")), 1e-12)
+    norm = rows(lambda z: BinaryKLNorm()(z, flat, reduction="none"))
+    assert_same(norm, rows(lambda z: BinaryKL()(z, flat, reduction="none")), 1e-12)
 
 
 @pytest.mark.parametrize("preset", ["cifar-release", "imagenet-release"])
@@ -258,7 +258,7 @@ def test_22_safe_full_kl_in_a_blocked_state_is_ce():
 
 def test_23_constants_do_not_matter_to_probabilities_but_to_dhkd():
     """The battery shifts every objective; here the loss of DHKD must see the constant."""
-    assert not torch.allclose(binary_kl_norm_loss(Z + 1, ZT), binary_kl_norm_loss(Z, ZT))
+    assert not torch.allclose(BinaryKLNorm()(Z + 1, ZT), BinaryKLNorm()(Z, ZT))
     torch.testing.assert_close(kd_loss(Z + 1, ZT - 2, Y), kd_loss(Z, ZT, Y))
 
 

@@ -39,21 +39,6 @@ def test_training_with_a_cache_does_not_build_the_teacher(tmp_path, builds):
     assert not builds
 
 
-def test_a_finished_cache_is_found_finished_without_the_teacher(tmp_path, builds):
-    config = with_cache(tmp_path, **SMALL)
-    del builds[:]
-    told = []
-    caching.build(config, on_progress=told.append)
-    assert not builds
-    assert [(progress.rows_done, progress.rows_total) for progress in told] == [(80, 80)]
-    shard = tmp_path / "cache" / "shard-00000.safetensors"
-    content = shard.read_bytes()
-    shard.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    caching.build(config)  # what is damaged is computed again, for which the teacher is needed
-    assert len(builds) == 1
-    assert shard.read_bytes() == content
-
-
 def test_other_weights_in_the_same_file_are_refused(tmp_path):
     config = with_cache(tmp_path, **SMALL)
     weights = load_file(config.teacher.weights)

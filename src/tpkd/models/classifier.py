@@ -142,8 +142,3 @@ def extract_features(model: Classifier, batches: Iterable[Inputs]) -> Float[Tens
     finally:
         for module in training:
             module.training = True
-
-
-def freeze(model: Classifier) -> Classifier:
-    """Freeze a model: evaluation mode, no gradients."""
-    return model.eval().requires_grad_(False)

@@ -9,7 +9,7 @@ from tpkd.objectives.balance import (
     min_norm_weights,
 )
 from tpkd.objectives.base import Batch, Objective, PaperAccuracy
-from tpkd.objectives.binary_kl import binary_kl_loss, binary_kl_norm_loss
+from tpkd.objectives.binary_kl import BinaryKL, BinaryKLNorm
 from tpkd.objectives.controls import CompensationOnly, SafeFullKL, TPKDWithoutCE, TPKDWithoutProjection
 from tpkd.objectives.cross_entropy import CrossEntropy, cross_entropy_loss
 from tpkd.objectives.dhkd import DHKD, align_gradients, auxiliary_head
@@ -35,6 +35,8 @@ __all__ = [
     "XEKL",
     "AdamState",
     "Batch",
+    "BinaryKL",
+    "BinaryKLNorm",
     "CompensationOnly",
     "CrossEntropy",
     "KLDist",
@@ -50,8 +52,6 @@ __all__ = [
     "align_gradients",
     "amortised_gradient",
     "auxiliary_head",
-    "binary_kl_loss",
-    "binary_kl_norm_loss",
     "create",
     "cross_entropy_loss",
     "describe",

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tpkd.geometry.inputs import class_indices, computation_dtype
 from tpkd.objectives.base import Batch, Objective, PaperAccuracy
-from tpkd.objectives.binary_kl import binary_kl_loss, binary_kl_norm_loss
+from tpkd.objectives.binary_kl import BinaryKL, BinaryKLNorm
 from tpkd.objectives.cross_entropy import cross_entropy_loss
 from tpkd.objectives.reduction import IGNORE_INDEX, check_weight
 from tpkd.objectives.registry import register
@@ -19,7 +19,7 @@ HIDDEN_SIZE = 200
 """Width of the released nonlinear head."""
 
 
-_DIVERGENCES = {"binary-kl-norm": binary_kl_norm_loss, "binary-kl": binary_kl_loss}
+_DIVERGENCES = {"binary-kl-norm": BinaryKLNorm, "binary-kl": BinaryKL}
 
 
 def align_gradients(
@@ -154,17 +154,10 @@ class DHKD(Objective):
         """Labels on the main head, the teacher on the second."""
         assert batch.labels is not None
         assert batch.teacher_logits is not None
-        label = cross_entropy_loss(
-            batch.student_logits, batch.labels, reduction=batch.reduction, num_items=batch.num_items
-        )
-        distillation = _DIVERGENCES[self.divergence](
-            self._auxiliary_logits(batch),
-            batch.teacher_logits,
-            batch.labels,
-            temperature=self.temperature,
-            reduction=batch.reduction,
-            num_items=batch.num_items,
-        )
+        tail: dict[str, Any] = {"reduction": batch.reduction, "num_items": batch.num_items}
+        label = cross_entropy_loss(batch.student_logits, batch.labels, **tail)
+        divergence = _DIVERGENCES[self.divergence](self.temperature)
+        distillation = divergence(self._auxiliary_logits(batch), batch.teacher_logits, batch.labels, **tail)
         return {"label": self.ce_weight * label, "distillation": self._weight(batch) * distillation}
 
     def _weight(self, batch: Batch) -> float:

@@ -8,9 +8,9 @@ import torch
 
 from strategies import INTEGER_TYPES, labels_of_type
 from tpkd.objectives import (
+    BinaryKL,
+    BinaryKLNorm,
     RowObjective,
-    binary_kl_loss,
-    binary_kl_norm_loss,
     create,
     cross_entropy_loss,
     dkd_loss,
@@ -26,12 +26,12 @@ TAIL = ("ignore_index", "reduction", "num_items")
 ROW_OBJECTIVES = {name: create(name) for name in names() if isinstance(create(name), RowObjective)}
 
 
-def loss_of(name):
+def loss_of(name, make=create):
     """A registered objective as a function of logits, teacher and labels; its settings by keyword."""
 
     def loss(student, teacher, labels=None, **given):
         tail = {key: given.pop(key) for key in TAIL if key in given}
-        objective = create(name, **given)
+        objective = make(name, **given)
         if "initial_logits" in objective.needs:
             tail["initial_logits"] = torch.zeros_like(teacher)
         if "epoch" in objective.needs:
@@ -43,8 +43,8 @@ def loss_of(name):
 
 LOSSES = {
     **{name: loss_of(name) for name in ROW_OBJECTIVES},
-    "binary-kl-norm": binary_kl_norm_loss,
-    "binary-kl": binary_kl_loss,
+    "binary-kl-norm": loss_of("binary-kl-norm", lambda name, **settings: BinaryKLNorm(**settings)),
+    "binary-kl": loss_of("binary-kl", lambda name, **settings: BinaryKL(**settings)),
 }
 NEEDS_THREE_CLASSES = [name for name, objective in ROW_OBJECTIVES.items() if objective.min_classes == 3]
 WITH_TEACHER = [name for name in LOSSES if name not in ROW_OBJECTIVES or "teacher_logits" in ROW_OBJECTIVES[name].needs]
