@@ -25,7 +25,7 @@ def min_norm_weights(gradients: Float[Tensor, "n P"]) -> Float[Tensor, "n"]:
         return _min_norm_by_support(gradients)
     difference = gradients[1] - gradients[0]
     square = difference @ difference
-    # Equal gradients leave the quotient 0/0; a half of 1 stands for it.
+    # Equal gradients make the quotient 0/0; take one half instead.
     first = torch.where(square > 0, difference @ gradients[1], 0.5) / torch.where(square > 0, square, 1.0)
     first = first.clamp(0, 1)
     return torch.stack([first, 1 - first])

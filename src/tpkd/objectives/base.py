@@ -24,7 +24,7 @@ class Batch:
     initial_logits: Tensor | None = None
     """Logits of the frozen copy of the student at initialisation, on the same inputs."""
     features: Tensor | None = None
-    """Penultimate features `(N, D)` of the student, attached to its graph: a second head stands on them."""
+    """Penultimate features `(N, D)` of the student, attached to its graph: the input of a second head."""
     layer_features: Sequence[Tensor] | None = None
     """Pooled features `(N, D_s)` of chosen student layers, attached to its graph."""
     teacher_layer_features: Sequence[Tensor] | None = None
@@ -35,7 +35,7 @@ class Batch:
     num_items: int | Tensor | None = None
     """Valid positions of the whole effective batch, over all micro-batches and processes."""
     reduction: str = "mean"
-    """`"none"` for one loss a position, of an objective that is a sum over positions; then without `num_items`."""
+    """`"none"` for one loss per position, if the objective is a sum over positions; then without `num_items`."""
 
     def __post_init__(self) -> None:
         """Refuse an epoch counted from 0: a warm-up would silently lag one epoch behind."""
@@ -56,7 +56,7 @@ class PaperAccuracy(NamedTuple):
 
 
 class Objective(ABC):
-    """One method of learning from labels and a teacher; a loop serves all of them without knowing any.
+    """One method of learning from labels and a teacher; one training loop runs all of them.
 
     A loop backpropagates the sum of `losses(batch)`. Where `needs` names `"objective_gradients"` it takes the gradient
     of each loss on its own, summed over the micro-batches of the effective batch and flattened over all parameters,
@@ -74,7 +74,7 @@ class Objective(ABC):
     control: ClassVar[bool] = False
     """Whether it exists to explain another method, and is left out of the main table."""
     ablation: ClassVar[tuple[str, str] | None] = None
-    """Condition and direction in the paper's ablation of TPKD, for what is a row there."""
+    """Condition and direction in the paper's ablation of TPKD, for methods that are a row there."""
     paper_accuracy: ClassVar[PaperAccuracy | None] = None
 
     def __post_init__(self) -> None:
@@ -131,7 +131,7 @@ class Objective(ABC):
         """
         return torch.stack(list(gradients.values())).sum(0)
 
-    def after_step(self, batch: Batch) -> None:  # noqa: B027 (an objective without such a need has nothing to do)
+    def after_step(self, batch: Batch) -> None:  # noqa: B027 (most objectives do not need it)
         """See the effective batch evaluated again after the optimiser step."""
 
     def modules(self) -> dict[str, nn.Module]:

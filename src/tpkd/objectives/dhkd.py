@@ -115,7 +115,7 @@ class DHKD(Objective):
         if self.divergence not in _DIVERGENCES:
             raise ValueError(f"divergence: expected one of {', '.join(_DIVERGENCES)}, got {self.divergence!r}")
         for name, value in asdict(self._chosen).items():
-            setattr(self, name, value)  # so that the objective shows what it does
+            setattr(self, name, value)  # so that repr shows the resolved settings
         chosen = self._chosen
         if chosen.head not in ("linear", "nonlinear"):
             raise ValueError(f"head: expected 'linear' or 'nonlinear', got {chosen.head!r}")

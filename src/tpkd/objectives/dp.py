@@ -107,7 +107,7 @@ def dp_loss(
     Shapes: logits `(K,)`, `(N, K)` or `(N, K, d1, ...)` with K >= 2, labels the same without K; DP-U may go without.
 
     Returns:
-        A scalar, or for `"none"` one loss a position; see `tpkd_loss` for the last three arguments.
+        A scalar, or for `"none"` one loss per position; see `tpkd_loss` for the last three arguments.
 
     Example:
         >>> student, teacher = torch.tensor([[2.0, 0.5, -1.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.5, -1.0]])

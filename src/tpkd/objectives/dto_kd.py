@@ -144,7 +144,7 @@ class DTOKD(Objective):
     def compute_losses(self, batch: Batch) -> dict[str, Tensor]:
         """The losses that `combine` weighs, remembered until then."""
         losses = self._objectives(batch)
-        if torch.is_grad_enabled():  # an evaluation in between is not part of the step
+        if torch.is_grad_enabled():  # an evaluation between steps does not count
             for name, loss in losses.items():
                 self._seen[name] = self._seen.get(name, 0.0) + loss.detach()
         return losses

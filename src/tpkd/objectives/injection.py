@@ -17,7 +17,7 @@ _BLOCK = 2**18
 def inject_direction(
     logits: Float[Tensor, "rows K"], direction: Float[Tensor, "rows K"], values: Float[Tensor, "*rows"]
 ) -> Float[Tensor, "*rows"]:
-    """Give `values` the gradient `direction` with respect to `logits`; `direction` is used up by the backward pass.
+    """Give `values` the gradient `direction` with respect to `logits`; the backward pass consumes `direction`.
 
     Shapes: `values` holds one number for each row, or a single one for all rows together.
 
@@ -28,8 +28,8 @@ def inject_direction(
         tensor([[ 1., -1.]])
     """
     if torch.compiler.is_compiling():
-        # Plain tensor code: a compiled graph frees what it saved, so it refuses a second backward in its own words.
-        # A class that is ruled out has a logit of -inf and nothing to change: 0 * -inf counts nothing.
+        # Plain tensor code: a compiled graph frees what it saved, so torch itself refuses a second backward.
+        # A class that is ruled out has a logit of -inf and no gradient: 0 * -inf must count as 0.
         direction = direction.detach()
         products = torch.where(direction == 0, 0.0, direction.to(values.dtype) * logits.to(values.dtype))
         surrogate = products.sum() if values.ndim == 0 else products.sum(-1)
@@ -40,7 +40,7 @@ def inject_direction(
 def inject_gradients(
     inputs: Sequence[Tensor | None], gradients: Sequence[Tensor | None], values: Float[Tensor, "*rows"]
 ) -> Float[Tensor, "*rows"]:
-    """Give `values` one gradient for each input; the gradients are used up by the backward pass.
+    """Give `values` one gradient for each input; the backward pass consumes the gradients.
 
     Shapes: a gradient has the shape and dtype of its input, or is `None` where none is wanted; where `values` is not a
     single number, its axis is the first axis of every gradient.
@@ -65,7 +65,7 @@ def refuse_second_derivative() -> None:
 
 
 def refuse_transforms(*inputs: Tensor | None) -> None:
-    """Refuse what replaces the backward pass, where alone an injected gradient exists: tangents, and `torch.func`.
+    """Refuse forward-mode tangents and `torch.func`: an injected gradient exists in the backward pass only.
 
     Without this a Jacobian-vector product would be zero, silently, because the value is computed without a graph.
 
@@ -74,7 +74,7 @@ def refuse_transforms(*inputs: Tensor | None) -> None:
     """
     if torch.compiler.is_compiling():
         return
-    # Not public, but what torch.autograd.Function itself asks before it refuses, in words that name no way out.
+    # Not public, but torch.autograd.Function asks the same before it refuses with a message that offers no alternative.
     if torch._C._are_functorch_transforms_active() or any(
         tensor is not None and unpack_dual(tensor).tangent is not None  # type: ignore[no-untyped-call]
         for tensor in inputs

@@ -45,7 +45,7 @@ def kl_dist_loss(
     Shapes: logits `(K,)`, `(N, K)` or `(N, K, d1, ...)` with K >= 2, labels the same without K.
 
     Returns:
-        A scalar, or for `"none"` one loss a position; see `tpkd_loss` for the last three arguments.
+        A scalar, or for `"none"` one loss per position; see `tpkd_loss` for the last three arguments.
 
     Example:
         >>> import torch

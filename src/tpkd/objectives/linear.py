@@ -115,7 +115,7 @@ def _accumulate(
     for start in range(0, len(features), chunk):
         part = slice(start, start + chunk)
         mask = None if valid is None else valid[part]
-        # What an ignored row holds may be NaN, and zero times NaN would reach every class of the weight.
+        # An ignored row may hold NaN, and zero times NaN would spread to every class of the weight.
         rows = features[part] if mask is None else features[part].masked_fill(~mask.unsqueeze(-1), 0.0)
         logits = linear(rows, head_weight, bias)
         y = labels[part]
@@ -139,7 +139,7 @@ def _accumulate(
 
 
 def _add_product(total: Float[Tensor, "K D"], direction: Float[Tensor, "rows K"], features: Tensor) -> None:
-    if direction.dtype == torch.float16:  # a sum over rows may pass its largest number
+    if direction.dtype == torch.float16:  # a sum over rows may overflow
         direction, features = direction.to(total.dtype), features.to(total.dtype)
     if direction.dtype == total.dtype:
         total.addmm_(direction.T, features)
@@ -164,7 +164,7 @@ class _Recompute(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(teacher, labels, valid, features, head_weight, bias)
         ctx.beta, ctx.wanted = beta, wanted
-        # People call backward outside of the autocast that the loss was called in.
+        # backward() is usually called outside the autocast context of the loss.
         device = features.device.type
         ctx.autocast = (device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
         nothing = (False, False, False)

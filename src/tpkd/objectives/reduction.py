@@ -102,7 +102,7 @@ def check_class_axis(
     class_axis = 0 if getattr(student_logits, "ndim", 1) == 1 else 1
     check_logits("student_logits", student_logits, class_axis=class_axis, min_classes=min_classes)
     for name, logits in others.items():
-        check_logits(name, logits, min_classes=0)  # how many, its shape tells
+        check_logits(name, logits, min_classes=0)  # the shape check compares the number
         check_same_shape(student_logits, logits, name)
     return class_axis
 
@@ -159,7 +159,7 @@ def reduce_rows(
 
 
 def denominator(num_rows: int, valid: Bool[Tensor, "rows"] | None, num_items: int | Tensor | None) -> int | Tensor:
-    """What a mean divides by: `num_items` or the count of valid rows, at least 1; a number wherever it may be read.
+    """What a mean divides by: `num_items` or the count of valid rows, at least 1; a plain number if its value may be read.
 
     Example:
         >>> denominator(2, torch.tensor([True, False]), None), denominator(2, None, None)

@@ -69,7 +69,7 @@ def register(objective: AnyObjective) -> AnyObjective:
     name = objective.name
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
         raise ValueError(f"name: expected lower-case words joined by '-', found {name!r} in {here}")
-    # The same class again is a module that is loaded again, or a cell of a notebook that is run again.
+    # The same class twice: its module was reloaded, or a notebook cell was run again.
     if name in _registered and _place(_registered[name]) != here:
         raise ValueError(f"name: {name!r} is taken by {_place(_registered[name])}: expected another for {here}")
     if inspect.isabstract(objective):
@@ -149,7 +149,7 @@ def _load_others() -> None:
     """Import every file of this folder, then what other packages announce; one that fails is named and left out."""
     if _loaded:
         return
-    _loaded.add(GROUP)  # first: what is loaded may ask for names itself
+    _loaded.add(GROUP)  # first, because a plug-in may itself ask for names
     for module in pkgutil.iter_modules(tpkd.objectives.__path__):
         if not module.name.startswith("_"):
             importlib.import_module(f"{tpkd.objectives.__name__}.{module.name}")
@@ -158,6 +158,6 @@ def _load_others() -> None:
             found = entry.load()
             if isinstance(found, type) and issubclass(found, Objective):
                 register(found)
-        except Exception as error:  # whatever another package does must not take ours with it
+        except Exception as error:  # a broken plug-in must not break tpkd
             problem = " ".join(f"{type(error).__name__}: {error}".split())
             warnings.warn(f"objective {entry.name!r} ({entry.value}) is left out: {problem}", stacklevel=3)

@@ -135,7 +135,7 @@ class TPKDLoss(nn.Module):
 
 @dataclass
 class DirectionObjective(RowObjective):
-    """TPKD or a control: its gradient is `tpkd.geometry.named_direction` of its name, its value a loss to look at.
+    """TPKD or a control: its gradient is `tpkd.geometry.named_direction` of its name, its value a loss to monitor.
 
     Paper: section 6.2.
     """

@@ -15,7 +15,7 @@ The root scales with u: r, u and zeta stay multiplied by the student's sum of ex
 dividing by it. Whatever zeta is, max(u_j, zeta) >= zeta holds bit by bit, so that v protects every margin by
 construction.
 
-There is one algorithm, twice: compiled, a row at a time (`_kernel.c`), for what people train with on a CPU; and as
+The algorithm exists twice: compiled, one row at a time (`_kernel.c`), for the usual training dtypes on a CPU; and as
 tensor code, a block of rows at a time (below), for accelerators, other dtypes, and where no C compiler was at hand.
 """
 
@@ -85,12 +85,12 @@ def _by_blocks(
     # Two rows of scratch memory, and one more for what is made of them: log-ratios, active classes, or sorted ones.
     row_bytes = dtype.itemsize * (3.05 * num_classes + _ROW_NUMBERS)
     if _are_few(student):
-        row_bytes += dtype.itemsize * 2 * num_classes  # their places while they are sorted, then their sums
+        row_bytes += dtype.itemsize * 2 * num_classes  # indices while sorting, then prefix sums
     rows = max(1, int(_SCRATCH_BYTES / row_bytes))
-    rows = -(-num_rows // max(1, -(-num_rows // rows)))  # blocks of one size
+    rows = -(-num_rows // max(1, -(-num_rows // rows)))  # blocks of equal size
     with torch.no_grad():
-        # Student and teacher of a row stand side by side: threads share out rows, and whoever has a row in one
-        # operation finds it in its own cache in the next.
+        # Student and teacher of a row are adjacent: threads divide the rows, so each finds its row in its own
+        # cache again in the next operation.
         memory = student.new_empty((rows, 2, num_classes), dtype=dtype)
         given = [student, teacher, labels.unsqueeze(-1)] + ([] if direction is None else [direction])
         blocks = zip(*(torch.split(tensor, max(1, rows)) for tensor in given), strict=True)
@@ -126,9 +126,9 @@ def _block(
     both.sub_(largest)  # exact under any common shift
     log_ratio = q - r
     sum_r, sum_q = both.exp_().sum(-1, keepdim=True).unbind(1)
-    # nan where both are zero, as at the label; nansum leaves it out, and the sum of q tells of any other nan.
+    # nan where both are zero, as at the label; nansum skips it, and any other nan shows in the sum of q.
     expected = log_ratio.mul_(q).nansum(-1, keepdim=True)
-    del log_ratio  # its memory is wanted again
+    del log_ratio  # frees its memory for the next buffer
     ratio = sum_r / sum_q
     conditional = torch.addcdiv(ratio.log(), expected, sum_q).clamp_min_(0.0)
     lag = (largest[:, 0] - label_logits) + sum_r.log()  # log(1 - rho) - log rho
