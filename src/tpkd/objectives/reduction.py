@@ -159,7 +159,7 @@ def reduce_rows(
 
 
 def denominator(num_rows: int, valid: Bool[Tensor, "rows"] | None, num_items: int | Tensor | None) -> int | Tensor:
-    """What a mean divides by: `num_items` or the count of valid rows, at least 1; a plain number if its value may be read.
+    """What a mean divides by: `num_items` or the count of valid rows, at least 1; a plain number if it may be read.
 
     Example:
         >>> denominator(2, torch.tensor([True, False]), None), denominator(2, None, None)
