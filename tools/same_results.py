@@ -1,6 +1,6 @@
 """Whether two checkouts compute the same bytes, for a change that must not change a number.
 
-    python tools/same_results.py BEFORE AFTER [--without-demo]
+    python tools/same_results.py BEFORE AFTER [--without-demo] [--numbers]
 
 Both run the same commands with the current interpreter: the report of every directory of BEFORE's results/, a
 diagnosis of fixed files, the figures, more than 100 training steps of four objectives, and the demo. Every file that
@@ -28,6 +28,9 @@ CLOCKS = re.compile(
 """Seconds, and sizes and hashes of what seconds are written into."""
 IGNORED = re.compile(r"environment\.json|/tensorboard/|\.lock$|/state\.sha256$|/tables/cost\.")
 """What is about the machine; the tensors of a checkpoint are compared, the hash over its clock is not."""
+
+
+TEXTS = (".csv", ".html", ".log", ".md", ".svg", ".tex", ".txt")
 
 
 def write_inputs(directory: Path) -> None:
@@ -73,14 +76,16 @@ def run_everything(checkout: Path, results: Path, place: Path, *, demo: bool) ->
         tpkd("demo", "--out", "demo")
 
 
-def contents(place: Path) -> dict[str, bytes]:
-    """Every file that was written, by name, without clocks."""
+def contents(place: Path, numbers: bool) -> dict[str, bytes]:
+    """Every file that was written, by name, without clocks; of texts the numbers alone, if asked."""
     found = {}
     for path in sorted(place.rglob("*")):
         name = path.relative_to(place).as_posix()
         written = path.is_file() and not name.startswith("configs/") and not IGNORED.search(f"/{name}")
         if written:
             found[name] = CLOCKS.sub(b"", path.read_bytes())
+            if numbers and path.suffix in TEXTS:
+                found[name] = b" ".join(re.findall(rb"\d[\d.]*", found[name]))
     return found
 
 
@@ -90,6 +95,7 @@ def main() -> None:
     parser.add_argument("before", type=Path)
     parser.add_argument("after", type=Path)
     parser.add_argument("--without-demo", action="store_true", help="leave out the demo, which takes minutes")
+    parser.add_argument("--numbers", action="store_true", help="compare the numbers of texts, for a change of words")
     parser.add_argument("--keep", type=Path, help="a new directory for what both wrote")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -98,7 +104,7 @@ def main() -> None:
         for name in ("before", "after"):
             checkout, results = getattr(options, name).resolve(), options.before.resolve() / "results"
             run_everything(checkout, results, place.resolve() / name, demo=not options.without_demo)
-            found[name] = contents(place / name)
+            found[name] = contents(place / name, options.numbers)
     before, after = found["before"], found["after"]
     different = [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]
     print(f"{len(before)} files of {options.before}, {len(after)} of {options.after}, {len(different)} differ")
