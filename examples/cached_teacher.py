@@ -1,14 +1,11 @@
-"""A teacher that is asked once a sample: its logits in a cache, the student's epochs without it."""
+"""A teacher that is asked once per sample: its logits in a cache, the student's epochs without it."""
 
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
 from tpkd import tpkd_loss
 from tpkd.models.weights import weights_fingerprint
-from tpkd.teacher.cache.build import build_cache
-from tpkd.teacher.cache.read import open_cache
-from tpkd.teacher.cache.recipe import CacheRecipe
-from tpkd.teacher.cache.rows import CacheRows
+from tpkd.teacher.cache import CacheRecipe, CacheRows, build_cache, open_cache
 
 
 def network(hidden: int) -> nn.Module:
