@@ -62,7 +62,7 @@ def test_volo_d2_teaches_pit_b_one_step(data, tmp_path):
 
     samples = run.batches[0]
     assert samples.inputs.shape == (2, 3, 224, 224)
-    assert run.teacher._cache.num_views == 8
+    assert run.teacher.cache.num_views == 8
     before = run.student.classifier.weight.detach().clone()
     outcome = take_step(run, 1, samples)
     assert 0 < outcome.gradient_norm < float("inf")
