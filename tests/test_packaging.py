@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from filelock import FileLock
 
 ROOT = Path(__file__).resolve().parents[1]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
@@ -25,7 +26,9 @@ def sdist(tmp_path_factory):
     directory = tmp_path_factory.mktemp("sdist")
     command = [sys.executable, "setup.py", "-q", "egg_info", "--egg-base", str(directory)]
     command += ["sdist", "--dist-dir", str(directory), "--formats", "tar"]
-    made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    # setuptools gathers the files in a folder of the checkout, which two test processes would share.
+    with FileLock(tmp_path_factory.getbasetemp().parent / "sdist.lock"):
+        made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert made.returncode == 0, made.stderr[-3000:]
     (archive,) = directory.glob("*.tar")
     with tarfile.open(archive) as files:
