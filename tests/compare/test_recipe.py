@@ -51,6 +51,10 @@ record = comparison([cell("tpkd", seed, 0.5, final=final) for seed, final in fin
 record = ComparisonRecord.from_json(record.to_json())
 mean = sum(final.brier_score for final in finals.values()) / 2
 assert abs(record.methods[0].final["brier_score"] - mean) < 1e-12
+before = replace(finals[43], brier_score=None)  # a cell that ran before the column existed
+mixed = comparison([cell("tpkd", 42, 0.5, final=finals[42]), cell("tpkd", 43, 0.5, final=before)])
+assert mixed.methods[0].final["brier_score"] is None  # rather than a mean over other seeds than those of its row
+assert mixed.methods[0].final["label_loss"] is not None
 files = report_files(ReportRecords(catalogue(), record))
 for kind in ("csv", "md", "tex"):
     assert "Brier score" in files[f"tables/final.{kind}"], kind
