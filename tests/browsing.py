@@ -36,3 +36,18 @@ def opened(browser, address, size) -> Iterator:
     page.goto(address)
     yield page
     context.close()
+
+
+def assert_figures_are_seen(page, count, *, height):
+    """All figures are visible, no smaller than they can be read, and nothing overflows the window."""
+    width = page.viewport_size["width"]
+    figures = page.locator("figure svg").all()
+    assert len(figures) == count
+    for figure in figures:
+        figure.scroll_into_view_if_needed()
+        box = figure.bounding_box()
+        assert figure.is_visible()
+        assert box["width"] > 250
+        assert box["height"] > height
+        assert 0 <= box["x"] <= box["x"] + box["width"] <= width
+    assert page.evaluate("document.documentElement.scrollWidth") <= width

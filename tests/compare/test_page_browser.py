@@ -2,7 +2,7 @@
 
 import pytest
 
-from browsing import SIZES, launched, needs_browser, opened
+from browsing import SIZES, assert_figures_are_seen, launched, needs_browser, opened
 from demo.small_demo import small_demo
 from tpkd.compare.reporting import read_records
 from tpkd.record import Record
@@ -29,17 +29,7 @@ def test_no_error_and_no_request(page):
 
 
 def test_every_figure_is_visible_and_nothing_overflows_the_window(page):
-    width = page.viewport_size["width"]
-    figures = page.locator("figure svg").all()
-    assert len(figures) == 14
-    for figure in figures:
-        figure.scroll_into_view_if_needed()
-        box = figure.bounding_box()
-        assert figure.is_visible()
-        assert box["width"] > 250
-        assert box["height"] > 90
-        assert 0 <= box["x"] <= box["x"] + box["width"] <= width
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert_figures_are_seen(page, 14, height=90)
 
 
 def test_numbers_equal_the_records(page):

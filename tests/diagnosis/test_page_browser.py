@@ -2,7 +2,7 @@
 
 import pytest
 
-from browsing import SIZES, launched, needs_browser, opened
+from browsing import SIZES, assert_figures_are_seen, launched, needs_browser, opened
 from diagnosis.test_page import record_of
 from tpkd.diagnosis.page import diagnosis_page
 
@@ -40,18 +40,7 @@ def test_no_error_and_no_request(page):
 
 
 def test_every_figure_is_visible_and_nothing_overflows_the_window(page):
-    width = page.viewport_size["width"]
-    figures = page.locator("figure svg").all()
-    assert len(figures) == 10
-    for figure in figures:
-        figure.scroll_into_view_if_needed()
-        assert figure.is_visible()
-        box = figure.bounding_box()
-        assert box["width"] > 250
-        assert box["height"] > 120
-        assert box["x"] >= 0
-        assert box["x"] + box["width"] <= width
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert_figures_are_seen(page, 10, height=120)
 
 
 def test_numbers_equal_the_record(page, record):
