@@ -12,6 +12,7 @@ from tpkd.geometry.constants import (
     joint_distortion_limit,
     retention_bound,
 )
+from tpkd.geometry.correct import drop_target, insert_target
 from tpkd.geometry.directions import (
     Directions,
     clipped_teacher,
@@ -30,17 +31,20 @@ from tpkd.geometry.divergences import (
     max_log_ratio,
 )
 from tpkd.geometry.margins import in_safe_set, margin_gain, margins, weighted_label_loss
-from tpkd.geometry.split import Split, drop_target, insert_target, join, split
+from tpkd.geometry.split import Split, join, split
+from tpkd.geometry.top_k import TopK, complete_top_k
 
 __all__ = [
     "PAPER_BETA",
     "POTENTIAL_LABEL_WEIGHT",
     "Directions",
     "Split",
+    "TopK",
     "alignment_bound",
     "binary_kl_divergence",
     "clipped_teacher",
     "coefficient_constant",
+    "complete_top_k",
     "conditional_distortion_limit",
     "conditional_loss",
     "confidence_axis",

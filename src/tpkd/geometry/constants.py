@@ -12,29 +12,31 @@ OUTPUT_STEP_LIMIT = 4 / 5
 """Largest output step for which eq:descentcertificate is stated."""
 
 
-def retention_bound(num_classes: int) -> float:
-    """The least share of first-order conditional descent that the safe direction keeps; above one half.
+def retention_bound(num_classes: int, num_correct: int = 1) -> float:
+    """The least share of first-order conditional descent that the safe direction keeps.
 
-    Paper: section 5.2, gamma_K = K / (2 (K - 1)), tight.
+    Paper: section 5.2, gamma_K = K / (2 (K - 1)), above one half and tight. EXTENSIONS 1, with m correct classes:
+    gamma_{K,m} = K / ((m + 1)(K - m)), tight; below one half once K > m (m + 1) / (m - 1).
 
     Example:
-        >>> round(retention_bound(100), 4)
-        0.5051
+        >>> round(retention_bound(100), 4), round(retention_bound(100, 2), 4)
+        (0.5051, 0.3401)
     """
-    _check_num_classes(num_classes)
-    return num_classes / (2 * (num_classes - 1))
+    _check_num_classes(num_classes, num_correct)
+    return num_classes / ((num_correct + 1) * (num_classes - num_correct))
 
 
-def alignment_bound(num_classes: int) -> float:
+def alignment_bound(num_classes: int, num_correct: int = 1) -> float:
     """The least cosine between the teacher's conditional signal and what the safe direction keeps of it.
 
-    Paper: eq:relation-angle, c_K = 2 sqrt(gamma_K) / (1 + gamma_K), never below 2 sqrt(2) / 3.
+    Paper: eq:relation-angle, c_K = 2 sqrt(gamma_K) / (1 + gamma_K), never below 2 sqrt(2) / 3. EXTENSIONS 1: the same
+    with gamma_{K,m}.
 
     Example:
-        >>> round(alignment_bound(100), 4)
-        0.9444
+        >>> round(alignment_bound(100), 4), round(alignment_bound(100, 2), 4)
+        (0.9444, 0.8704)
     """
-    gamma = retention_bound(num_classes)
+    gamma = retention_bound(num_classes, num_correct)
     return 2 * math.sqrt(gamma) / (1 + gamma)
 
 
@@ -86,11 +88,11 @@ def conditional_distortion_limit(num_classes: int) -> float:
     return joint_distortion_limit(num_classes) ** 2
 
 
-def coefficient_constant(label_weight: float, beta: float, num_classes: int) -> float:
+def coefficient_constant(label_weight: float, beta: float, num_classes: int, num_correct: int = 1) -> float:
     """The descent constant of h + beta d on label_weight * L_CE + L_cond; positive where joint learning is certain.
 
     Paper: eq:general-coefficient-condition, 4 w beta gamma_K > 1 exactly when this
-    c_{w,beta} = (w + beta gamma_K - sqrt((w - beta gamma_K)^2 + 1)) / 2 is positive.
+    c_{w,beta} = (w + beta gamma_K - sqrt((w - beta gamma_K)^2 + 1)) / 2 is positive. EXTENSIONS 1: with gamma_{K,m}.
 
     Example:
         >>> coefficient_constant(4.0, 0.5, 3) > 0, coefficient_constant(0.5, 0.5, 3) > 0
@@ -98,13 +100,13 @@ def coefficient_constant(label_weight: float, beta: float, num_classes: int) -> 
     """
     if not (label_weight > 0 and beta > 0):
         raise ValueError(f"label_weight and beta: expected positive numbers, got {label_weight} and {beta}")
-    scaled = beta * retention_bound(num_classes)
+    scaled = beta * retention_bound(num_classes, num_correct)
     # (a - b) = (a^2 - b^2) / (a + b): the printed difference cancels for large weights.
     root = math.hypot(label_weight - scaled, 1.0)
     return (4 * label_weight * scaled - 1) / (2 * (label_weight + scaled + root))
 
 
-def general_step_limit(label_weight: float, beta: float, num_classes: int) -> float:
+def general_step_limit(label_weight: float, beta: float, num_classes: int, num_correct: int = 1) -> float:
     """The largest output step for which h + beta d is certain to descend on label_weight * L_CE + L_cond.
 
     Paper: eq:general-coefficient-step, c_{w,beta} / ((w + 1) max(1, beta^2)).
@@ -113,15 +115,20 @@ def general_step_limit(label_weight: float, beta: float, num_classes: int) -> fl
         >>> 0 < general_step_limit(4.0, 0.5, 100) < 1
         True
     """
-    constant = coefficient_constant(label_weight, beta, num_classes)
+    constant = coefficient_constant(label_weight, beta, num_classes, num_correct)
     if constant <= 0:
         raise ValueError(
             f"label_weight={label_weight}, beta={beta}: expected 4 * label_weight * beta * gamma_K > 1 "
-            f"for {num_classes} classes, got {4 * label_weight * beta * retention_bound(num_classes):g}"
+            f"for {num_classes} classes, got {4 * label_weight * beta * retention_bound(num_classes, num_correct):g}"
         )
     return constant / ((label_weight + 1) * max(1.0, beta**2))
 
 
-def _check_num_classes(num_classes: int) -> None:
+def _check_num_classes(num_classes: int, num_correct: int = 1) -> None:
     if num_classes < 3 or num_classes != int(num_classes):
         raise ValueError(f"num_classes: expected a whole number of at least 3, got {num_classes}")
+    if not 1 <= num_correct <= num_classes - 2 or num_correct != int(num_correct):
+        raise ValueError(
+            f"num_correct: expected a whole number from 1 to {num_classes - 2}, which leaves two incorrect classes, "
+            f"got {num_correct}"
+        )

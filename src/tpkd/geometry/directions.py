@@ -4,12 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from tpkd.geometry.cone import project_safe_cone, safe_threshold
-from tpkd.geometry.inputs import check_labels, check_pair, class_indices
-from tpkd.geometry.split import Split, insert_target, split
+from tpkd.geometry.correct import as_wide, check_correct, check_pair, correct_mask, insert_target, is_set, num_correct
+from tpkd.geometry.divergences import log_conditional
+from tpkd.geometry.inputs import check_positive, computation_dtype
+from tpkd.geometry.split import Split, log_within, split_checked
+from tpkd.geometry.top_k import TopK, check_top_k_batch, complete, what_is_known
 
 
 @dataclass(frozen=True)
@@ -34,17 +37,22 @@ class Directions:
 
 def directions(
     student_logits: Float[Tensor, "*batch K"],
-    teacher_logits: Float[Tensor, "*batch K"],
-    labels: Int[Tensor, "*batch"],
+    teacher_logits: Float[Tensor, "*batch K"] | TopK,
+    labels: Shaped[Tensor, "..."],
     *,
     beta: float = 0.5,
+    temperature: float = 1.0,
 ) -> Directions:
     """Every direction of the protected update at the student's current output.
 
     Paper: eq:core, d = argmin_{x in K_y} ||x - u|| and v = h + beta d with beta = 1/2. A class that both networks rule
-    out, by a logit of -inf, counts as if it were not there: every direction is zero at it.
+    out, by a logit of -inf, counts as if it were not there: every direction is zero at it. EXTENSIONS 3: at a
+    temperature u_T = T (r_T - q_T), the gradient of T^2 KL(q_T || r_T); h has none. EXTENSIONS 1: labels may be
+    probabilities, whose support is the set of correct classes; then h = p - s. EXTENSIONS 2: the teacher may be a
+    `TopK`, completed by the student.
 
-    Shapes: logits `(*batch, K)`, labels `(*batch)`; every field is `(*batch, K)` except `compensation` `(*batch)`.
+    Shapes: logits `(*batch, K)`, labels `(*batch)` or `(*batch, K)`; every field is `(*batch, K)` except `compensation`
+    `(*batch)`.
 
     Example:
         >>> student, teacher = torch.tensor([[4.0, 1.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.5]])
@@ -55,12 +63,13 @@ def directions(
         tensor([0.1768])
     """
     check_beta(beta)
-    z, zt, y = check_pair(student_logits, teacher_logits, labels)
-    student, teacher = split(z, y), split(zt, y)
-    h = label_direction(student, y)
-    difference = conditional_difference(student, teacher)
-    zero = torch.zeros_like(student.log_odds)
-    zeta = safe_threshold(zero, difference)
+    check_positive("temperature", temperature)
+    z, zt, y = check_teaching(student_logits, teacher_logits, labels)
+    h = label_direction(split_checked(z, y), z, y)
+    log_r, log_q = conditional_logs(z, zt, y, temperature)
+    difference = conditional_difference(log_r, log_q, temperature)
+    zero = torch.zeros_like(difference[..., 0])
+    zeta = safe_threshold(zero, difference, num_correct(y))
     safe_others = difference.maximum(zeta.unsqueeze(-1))
     d = insert_target(safe_others, zeta, y)
     compensation = zero - zeta
@@ -71,24 +80,56 @@ def directions(
         update=h + beta * d,
         compensation=compensation,
         clipped_mass=insert_target(safe_others - difference, zero, y),
-        pure_conditional=insert_target(safe_others - _shared_out(compensation, student, teacher), zero, y),
+        pure_conditional=insert_target(safe_others - _shared_out(compensation, z, zt, y), zero, y),
     )
 
 
-def conditional_difference(student: Split, teacher: Split) -> Float[Tensor, "*batch others"]:
-    """r - q of two split predictions; see `accurate_difference`.
+Teaching = tuple[Tensor, Tensor | TopK, Tensor]
+
+
+def check_teaching(student_logits: Tensor, teacher_logits: Tensor | TopK, labels: Tensor) -> Teaching:
+    """Check a student, its whole or truncated teacher, and labels; return them in the dtype to compute in."""
+    if not isinstance(teacher_logits, TopK):
+        return check_pair(student_logits, teacher_logits, labels)
+    y = check_top_k_batch(student_logits, teacher_logits, labels)
+    return student_logits.to(computation_dtype(student_logits, teacher_logits.log_probs)), teacher_logits, y
+
+
+def conditional_logs(
+    z: Float[Tensor, "*batch K"], zt: Float[Tensor, "*batch K"] | TopK, y: Shaped[Tensor, "..."], temperature: float
+) -> tuple[Float[Tensor, "*batch K-1"], Float[Tensor, "*batch K-1"]]:
+    """log r_T and log q_T, in the places of `drop_target`, of what `check_teaching` returned.
+
+    EXTENSIONS 2: a truncated teacher is completed first, then softened. Where the label's log-probability is not
+    known, both are restricted to the kept classes.
 
     Example:
-        >>> labels = torch.tensor([0])
-        >>> certain, more_certain = torch.tensor([[0.0, 30.0, 0.0]]), torch.tensor([[0.0, 40.0, 0.0]])
-        >>> conditional_difference(split(certain, labels), split(more_certain, labels))
+        >>> z, y = torch.tensor([[1.0, 0.0, 0.0, 0.0]]), torch.tensor([0])
+        >>> log_r, log_q = conditional_logs(z, TopK(torch.tensor([[0.1, 0.3]]).log(), torch.tensor([[1, 2]])), y, 1.0)
+        >>> log_r.exp(), log_q.exp()
+        (tensor([[0.5000, 0.5000, 0.0000]]), tensor([[0.2500, 0.7500, 0.0000]]))
+    """
+    if isinstance(zt, TopK):
+        known = what_is_known(zt, y, z.shape[-1], z.dtype)
+        outside = ~known.has_label.unsqueeze(-1) & ~known.kept
+        z, zt = z.masked_fill(outside, -torch.inf), complete(known, z.detach()).masked_fill(outside, -torch.inf)
+    return log_conditional(z, y, temperature), log_conditional(zt, y, temperature)
+
+
+def conditional_difference(
+    log_r: Float[Tensor, "*batch others"], log_q: Float[Tensor, "*batch others"], temperature: float = 1.0
+) -> Float[Tensor, "*batch others"]:
+    """T (r_T - q_T) of two conditional distributions; see `accurate_difference`.
+
+    Example:
+        >>> certain, more_certain = torch.tensor([[[30.0, 0.0]], [[40.0, 0.0]]]).log_softmax(-1)
+        >>> conditional_difference(certain, more_certain)
         tensor([[-9.3572e-14,  9.3572e-14]])
-        >>> student, shifted = torch.tensor([[0.0, 0.1, 0.2]]), torch.tensor([[5.0, 7.1, 7.2]])
-        >>> conditional_difference(split(student, labels), split(shifted, labels))
+        >>> student, shifted = torch.tensor([[[0.1, 0.2]], [[7.1, 7.2]]]).log_softmax(-1)
+        >>> conditional_difference(student, shifted)
         tensor([[0., 0.]])
     """
-    log_r, log_q = student.log_conditional, teacher.log_conditional
-    return accurate_difference(log_r, log_q, log_r.exp(), log_q.exp())
+    return temperature * accurate_difference(log_r, log_q, log_r.exp(), log_q.exp())
 
 
 def accurate_difference(
@@ -140,24 +181,36 @@ def check_beta(beta: float) -> None:
         raise ValueError(f"beta: expected a nonnegative finite weight of the conditional direction, got {beta!r}")
 
 
-def label_direction(student: Split, labels: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch K"]:
+def label_direction(
+    student: Split, logits: Float[Tensor, "*batch K"], labels: Shaped[Tensor, "..."]
+) -> Float[Tensor, "*batch K"]:
     """h = p - e_y of a split prediction, as (1 - rho)(-1, r): no entry is formed by a cancelling subtraction.
 
+    For a soft label s it is p - s, on the set rho (p_y / rho - s_y) - (1 - rho) s_y.
+
     Example:
-        >>> labels = torch.tensor([0])
-        >>> label_direction(split(torch.tensor([[0.5, 0.25, 0.25]]).log(), labels), labels)
+        >>> labels, logits = torch.tensor([0]), torch.tensor([[0.5, 0.25, 0.25]]).log()
+        >>> label_direction(split_checked(logits, labels), logits, labels)
         tensor([[-0.5000,  0.2500,  0.2500]])
     """
     residual = student.log_residual.exp()
-    return insert_target((student.log_residual.unsqueeze(-1) + student.log_conditional).exp(), -residual, labels)
+    others = (student.log_residual.unsqueeze(-1) + student.log_conditional).exp()
+    h = insert_target(others, -residual, labels)
+    if not is_set(labels):
+        return h
+    within = student.log_confidence.exp().unsqueeze(-1) * (log_within(logits, labels).exp() - labels)
+    return torch.where(labels > 0, within - residual.unsqueeze(-1) * labels, h)
 
 
 def clipped_teacher(
-    student_logits: Float[Tensor, "*batch K"], teacher_logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]
-) -> Float[Tensor, "*batch K-1"]:
+    student_logits: Float[Tensor, "*batch K"],
+    teacher_logits: Float[Tensor, "*batch K"] | TopK,
+    labels: Shaped[Tensor, "..."],
+) -> Float[Tensor, "*batch others"]:
     """The part of the teacher's conditional distribution that the safe direction asks for.
 
-    Paper: eq:clipped-core, q~_j = min(q_j, r_j + l); it sums to 1 - l and d = (-l, r - q~).
+    Paper: eq:clipped-core, q~_j = min(q_j, r_j + l); it sums to 1 - l and d = (-l, r - q~). EXTENSIONS 1: with m
+    correct classes it sums to 1 - m l, and is K wide with zeros on them.
 
     Example:
         >>> student = torch.tensor([[0.4, 0.12, 0.18, 0.30]]).log()
@@ -165,16 +218,18 @@ def clipped_teacher(
         >>> clipped_teacher(student, teacher, torch.tensor([0]))
         tensor([[0.2500, 0.3200, 0.3800]])
     """
-    z, zt, y = check_pair(student_logits, teacher_logits, labels)
-    student, teacher = split(z, y), split(zt, y)
-    difference = conditional_difference(student, teacher)
-    compensation = -safe_threshold(torch.zeros_like(student.log_odds), difference)
-    return teacher.log_conditional.exp().minimum(student.log_conditional.exp() + compensation.unsqueeze(-1))
+    z, zt, y = check_teaching(student_logits, teacher_logits, labels)
+    log_r, log_q = conditional_logs(z, zt, y, 1.0)
+    difference = conditional_difference(log_r, log_q)
+    compensation = -safe_threshold(torch.zeros_like(difference[..., 0]), difference, num_correct(y))
+    return as_wide(log_q.exp().minimum(log_r.exp() + compensation.unsqueeze(-1)), y, 0.0)
 
 
 def normalized_clipped_teacher(
-    student_logits: Float[Tensor, "*batch K"], teacher_logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]
-) -> Float[Tensor, "*batch K-1"]:
+    student_logits: Float[Tensor, "*batch K"],
+    teacher_logits: Float[Tensor, "*batch K"] | TopK,
+    labels: Shaped[Tensor, "..."],
+) -> Float[Tensor, "*batch others"]:
     """The clipped teacher as a distribution: the target of the local loss whose gradient is the safe direction.
 
     Paper: appendix B, q-bar = q~ / (1 - l).
@@ -189,26 +244,32 @@ def normalized_clipped_teacher(
 
 
 def confidence_axis(
-    labels: Int[Tensor, "*batch"], num_classes: int, *, dtype: torch.dtype = torch.float32
+    labels: Shaped[Tensor, "..."], num_classes: int, *, dtype: torch.dtype = torch.float32
 ) -> Float[Tensor, "*batch K"]:
     """a_0: the direction whose step raises every margin alike and leaves the conditional distribution unchanged.
 
-    Paper: section 5.2, a_0 = (-1, 1/(K-1), ..., 1/(K-1)).
+    Paper: section 5.2, a_0 = (-1, 1/(K-1), ..., 1/(K-1)). EXTENSIONS 1: -1 on a set of m classes, m / (K - m) outside.
 
     Example:
         >>> confidence_axis(torch.tensor([1]), 3)
         tensor([[ 0.5000, -1.0000,  0.5000]])
+        >>> confidence_axis(torch.tensor([[True, True, False, False]]), 4)
+        tensor([[-1., -1.,  1.,  1.]])
     """
-    labels = class_indices(labels)
-    check_labels(labels, labels.shape, num_classes)
-    axis = torch.full((*labels.shape, num_classes), 1 / (num_classes - 1), dtype=dtype, device=labels.device)
-    return axis.scatter(-1, labels.unsqueeze(-1), -1.0)
+    shape = labels.shape[:-1] if is_set(labels) else labels.shape
+    correct = correct_mask(check_correct(labels, torch.Size([*shape, num_classes]), masks=True), num_classes)
+    count = correct.sum(-1, keepdim=True, dtype=dtype)
+    return torch.where(correct, -1.0, count / (num_classes - count))
 
 
 def imitation_direction(
-    student_logits: Float[Tensor, "*batch K"], teacher_logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]
+    student_logits: Float[Tensor, "*batch K"],
+    teacher_logits: Float[Tensor, "*batch K"],
+    labels: Shaped[Tensor, "..."],
+    *,
+    temperature: float = 1.0,
 ) -> Float[Tensor, "*batch K"]:
-    """p - t, the gradient of full imitation.
+    """p - t, the gradient of full imitation; at a temperature T (p_T - t_T).
 
     The label coordinate is taken as (1 - tau) - (1 - rho) where that loses fewer digits: when both are certain.
 
@@ -217,41 +278,62 @@ def imitation_direction(
         >>> imitation_direction(student, teacher, torch.tensor([0]))
         tensor([[ 0.0000, -0.1500,  0.1500]])
     """
-    z, zt, y = check_pair(student_logits, teacher_logits, labels)
-    student, teacher = split(z, y), split(zt, y)
+    check_positive("temperature", temperature)
+    z, zt, y = check_pair(student_logits, teacher_logits, labels, masks=True)
+    if temperature != 1:
+        z, zt = z / temperature, zt / temperature
+    if is_set(y):
+        return temperature * (z.softmax(-1) - zt.softmax(-1))
+    student, teacher = split_checked(z, y), split_checked(zt, y)
     by_residual = teacher.log_residual.exp() - student.log_residual.exp()
     by_confidence = student.log_confidence.exp() - teacher.log_confidence.exp()
     target = torch.where(student.log_odds + teacher.log_odds > 0, by_residual, by_confidence)
     student_others = student.log_residual.unsqueeze(-1) + student.log_conditional
     teacher_others = teacher.log_residual.unsqueeze(-1) + teacher.log_conditional
-    return insert_target(student_others.exp() - teacher_others.exp(), target, y)
+    return temperature * insert_target(student_others.exp() - teacher_others.exp(), target, y)
 
 
-def _shared_out(compensation: Tensor, student: Split, teacher: Split) -> Tensor:
+def _shared_out(compensation: Tensor, z: Tensor, zt: Tensor | TopK, y: Tensor) -> Tensor:
     """l a_0 off the label: equal shares for the incorrect classes, none for one that both networks rule out."""
-    is_there = student.log_conditional.maximum(teacher.log_conditional) != -torch.inf
-    share = compensation.unsqueeze(-1) / is_there.sum(-1, keepdim=True)
+    log_r, log_q = conditional_logs(z, zt, y, 1.0)
+    is_there = log_r.maximum(log_q) != -torch.inf
+    share = (num_correct(y) * compensation).unsqueeze(-1) / is_there.sum(-1, keepdim=True)
     return torch.where(is_there, share, 0.0)
 
 
-def _compensation_only(z: Tensor, zt: Tensor, y: Tensor, beta: float) -> Tensor:
-    step = directions(z, zt, y)
-    others = _shared_out(step.compensation, split(z, y), split(zt, y))
-    return step.label + beta * insert_target(others, 0 - step.compensation, y)
+@dataclass(frozen=True)
+class _Step:
+    """The arguments of a named direction."""
+
+    z: Tensor
+    zt: Tensor | TopK
+    y: Tensor
+    beta: float
+    temperature: float
+
+    def all(self) -> Directions:
+        return directions(self.z, self.zt, self.y, beta=self.beta, temperature=self.temperature)
+
+    def imitation(self) -> Tensor:
+        if isinstance(self.zt, TopK):
+            raise ValueError("teacher_logits: expected all classes for full imitation, got a truncated teacher")
+        return imitation_direction(self.z, self.zt, self.y, temperature=self.temperature)
 
 
-_Direction = Callable[[Tensor, Tensor, Tensor, float], Tensor]
+def _compensation_only(step: _Step) -> Tensor:
+    found = step.all()
+    others = _shared_out(found.compensation, step.z, step.zt, step.y)
+    return found.label + step.beta * insert_target(others, 0 - found.compensation, step.y)
 
-_NAMED: dict[str, _Direction] = {
-    "ce": lambda z, zt, y, beta: directions(z, zt, y).label,
-    "tpkd": lambda z, zt, y, beta: directions(z, zt, y, beta=beta).update,
-    "tpkd-no-projection": lambda z, zt, y, beta: (s := directions(z, zt, y)).label + beta * s.conditional,
-    "tpkd-no-ce": lambda z, zt, y, beta: beta * directions(z, zt, y).safe,
-    "safe-full-kl": lambda z, zt, y, beta: (
-        directions(z, zt, y).label + beta * project_safe_cone(imitation_direction(z, zt, y), y)
-    ),
+
+_NAMED: dict[str, Callable[[_Step], Tensor]] = {
+    "ce": lambda step: step.all().label,
+    "tpkd": lambda step: step.all().update,
+    "tpkd-no-projection": lambda step: (found := step.all()).label + step.beta * found.conditional,
+    "tpkd-no-ce": lambda step: step.beta * step.all().safe,
+    "safe-full-kl": lambda step: step.all().label + step.beta * project_safe_cone(step.imitation(), step.y),
     "compensation-only": _compensation_only,
-    "full-kl": lambda z, zt, y, beta: directions(z, zt, y).label + imitation_direction(z, zt, y),
+    "full-kl": lambda step: step.all().label + step.imitation(),
 }
 
 DIRECTION_NAMES: tuple[str, ...] = tuple(_NAMED)
@@ -260,17 +342,19 @@ DIRECTION_NAMES: tuple[str, ...] = tuple(_NAMED)
 def named_direction(
     name: str,
     student_logits: Float[Tensor, "*batch K"],
-    teacher_logits: Float[Tensor, "*batch K"],
-    labels: Int[Tensor, "*batch"],
+    teacher_logits: Float[Tensor, "*batch K"] | TopK,
+    labels: Shaped[Tensor, "..."],
     *,
     beta: float = 0.5,
+    temperature: float = 1.0,
 ) -> Float[Tensor, "*batch K"]:
     """The update direction of TPKD or of one of its controls.
 
     Paper: section 6.2 and appendix E.2: "ce" h; "tpkd" h + beta d; "tpkd-no-projection" h + beta u; "tpkd-no-ce"
-    beta d; "safe-full-kl" h + beta P(p - t); "compensation-only" h + beta l a_0; "full-kl" h + (p - t).
+    beta d; "safe-full-kl" h + beta P(p - t); "compensation-only" h + beta l a_0; "full-kl" h + (p - t). EXTENSIONS 3:
+    at a temperature u_T = T (r_T - q_T) takes the place of u, and T (p_T - t_T) that of p - t.
 
-    Shapes: logits `(*batch, K)`, labels `(*batch)`; returns `(*batch, K)`.
+    Shapes: logits `(*batch, K)`, labels `(*batch)` or probabilities `(*batch, K)`; returns `(*batch, K)`.
 
     Example:
         >>> student, teacher = torch.tensor([[4.0, 1.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.5]])
@@ -280,5 +364,6 @@ def named_direction(
     if name not in _NAMED:
         raise ValueError(f"name: expected one of {', '.join(DIRECTION_NAMES)}, got {name!r}")
     check_beta(beta)
-    z, zt, y = check_pair(student_logits, teacher_logits, labels)
-    return _NAMED[name](z, zt, y, beta)
+    check_positive("temperature", temperature)
+    z, zt, y = check_teaching(student_logits, teacher_logits, labels)
+    return _NAMED[name](_Step(z, zt, y, beta, temperature))

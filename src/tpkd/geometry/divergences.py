@@ -1,12 +1,13 @@
 """The three losses of the paper, the divergences they are made of, and how full imitation decomposes."""
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from tpkd.geometry.inputs import check_pair
-from tpkd.geometry.split import split
+from tpkd.geometry.correct import check_pair, check_single, drop_target, is_set
+from tpkd.geometry.inputs import check_positive
+from tpkd.geometry.split import log_within, split_checked
 
 
 def kl_divergence(
@@ -71,25 +72,45 @@ def max_log_ratio(
     return log_ratio(log_target, log_input).amax(-1).clamp(min=0)
 
 
-def label_loss(logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
-    """Cross-entropy -log rho of each example.
+def label_loss(logits: Float[Tensor, "*batch K"], labels: Shaped[Tensor, "..."]) -> Float[Tensor, "*batch"]:
+    """Cross-entropy -log rho of each example; -sum_y s_y log p_y for a soft label s.
 
-    Paper: section 3, L_CE.
+    Paper: section 3, L_CE; EXTENSIONS 1 for probabilities `(*batch, K)` as labels, where its least value is H(s).
 
     Example:
         >>> import torch
         >>> label_loss(torch.tensor([[0.9, 0.07, 0.03]]).log(), torch.tensor([0]))
         tensor([0.1054])
+        >>> label_loss(torch.tensor([[0.5, 0.3, 0.1, 0.1]]).log(), torch.tensor([[0.5, 0.5, 0.0, 0.0]]))
+        tensor([0.9486])
     """
-    return -split(logits, labels).log_confidence
+    z, y = check_single("logits", logits, labels, masks=False)
+    loss = -split_checked(z, y).log_confidence
+    return loss + within_loss(z, y) if is_set(y) else loss
+
+
+def within_loss(logits: Float[Tensor, "*batch K"], labels: Float[Tensor, "*batch K"]) -> Float[Tensor, "*batch"]:
+    """The part of a soft label's cross-entropy that lies among its own classes; 0 for a single one.
+
+    Example:
+        >>> import torch
+        >>> within_loss(torch.zeros(1, 4), torch.tensor([[0.5, 0.5, 0.0, 0.0]]))
+        tensor([0.6931])
+    """
+    return -(labels * log_within(logits, labels).masked_fill(labels == 0, 0.0)).sum(-1)
 
 
 def conditional_loss(
-    student_logits: Float[Tensor, "*batch K"], teacher_logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]
+    student_logits: Float[Tensor, "*batch K"],
+    teacher_logits: Float[Tensor, "*batch K"],
+    labels: Shaped[Tensor, "..."],
+    *,
+    temperature: float = 1.0,
 ) -> Float[Tensor, "*batch"]:
     """KL(q || r): what is left to learn of the teacher's relations among the incorrect classes.
 
-    Paper: section 3, L_cond. It does not see how certain either of the two is.
+    Paper: section 3, L_cond. It does not see how certain either of the two is. At a temperature (EXTENSIONS 3)
+    T^2 KL(q_T || r_T), whose gradient and curvature are of one size for every T.
 
     Example:
         >>> import torch
@@ -97,17 +118,38 @@ def conditional_loss(
         >>> conditional_loss(student, teacher, torch.tensor([0]))
         tensor([0.1717])
     """
-    z, zt, y = check_pair(student_logits, teacher_logits, labels)
-    return kl_divergence(split(zt, y).log_conditional, split(z, y).log_conditional)
+    check_positive("temperature", temperature)
+    z, zt, y = check_pair(student_logits, teacher_logits, labels, masks=True)
+    log_r, log_q = log_conditional(z, y, temperature), log_conditional(zt, y, temperature)
+    return temperature**2 * kl_divergence(log_q, log_r)
+
+
+def log_conditional(
+    logits: Float[Tensor, "*batch K"], labels: Shaped[Tensor, "..."], temperature: float
+) -> Float[Tensor, "*batch K-1"]:
+    """log r_T, the log-softmax of the incorrect logits over a temperature, in the places of `drop_target`.
+
+    Example:
+        >>> import torch
+        >>> log_conditional(torch.tensor([[9.0, 2.0, 0.0]]), torch.tensor([0]), 2.0).exp()
+        tensor([[0.7311, 0.2689]])
+    """
+    others = drop_target(logits, labels)
+    return (others if temperature == 1 else others / temperature).log_softmax(-1)
 
 
 def imitation_loss(
-    student_logits: Float[Tensor, "*batch K"], teacher_logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]
+    student_logits: Float[Tensor, "*batch K"],
+    teacher_logits: Float[Tensor, "*batch K"],
+    labels: Shaped[Tensor, "..."],
+    *,
+    temperature: float = 1.0,
 ) -> Float[Tensor, "*batch"]:
-    """KL(t || p): the full imitation loss of ordinary distillation at unit temperature.
+    """KL(t || p): the full imitation loss of ordinary distillation; at a temperature T^2 KL(t_T || p_T).
 
     Paper: eq:kldecomp. Summed through the decomposition L_T = kl(tau || rho) + (1 - tau) L_cond, which keeps the small
-    conditional part exact where both confidences are close to one.
+    conditional part exact where both confidences are close to one; with a set of correct classes, plus tau times the
+    divergence inside the set.
 
     Example:
         >>> import torch
@@ -115,8 +157,14 @@ def imitation_loss(
         >>> imitation_loss(student, teacher, torch.tensor([0]))
         tensor([0.8537])
     """
-    z, zt, y = check_pair(student_logits, teacher_logits, labels)
-    student, teacher = split(z, y), split(zt, y)
+    check_positive("temperature", temperature)
+    z, zt, y = check_pair(student_logits, teacher_logits, labels, masks=True)
+    if temperature != 1:
+        z, zt = z / temperature, zt / temperature
+    student, teacher = split_checked(z, y), split_checked(zt, y)
     confidence_part = binary_kl_divergence(teacher.log_odds, student.log_odds)
     conditional_part = kl_divergence(teacher.log_conditional, student.log_conditional)
-    return confidence_part + teacher.log_residual.exp() * conditional_part
+    loss = confidence_part + teacher.log_residual.exp() * conditional_part
+    if is_set(y):
+        loss = loss + teacher.log_confidence.exp() * kl_divergence(log_within(zt, y), log_within(z, y))
+    return temperature**2 * loss

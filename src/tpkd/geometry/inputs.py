@@ -85,8 +85,7 @@ def class_indices(labels: Tensor | None) -> Tensor:
     if labels.is_floating_point() or labels.is_complex():
         raise ValueError(
             f"labels: expected integer class indices, got {labels.dtype} of shape {tuple(labels.shape)}; "
-            "soft labels have no single correct class to protect: pass labels.argmax over the class axis, or for mixup "
-            "the weighted sum of the losses of its two hard label sets"
+            "probabilities are not taken here: pass labels.argmax over the class axis"
         )
     if labels.dtype == torch.bool:
         raise ValueError(
@@ -144,23 +143,6 @@ def _check_label_range(labels: Tensor, indices: Tensor, num_classes: int, ignore
             f"labels: expected class indices from 0 to {num_classes - 1}{ignored}, "
             f"got {labels[position].item()} at position {position}"
         )
-
-
-def check_pair(student_logits: Tensor, teacher_logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Check a student, its teacher and the labels, classes last; return them in the dtype to compute in."""
-    check_logits("student_logits", student_logits)
-    check_logits("teacher_logits", teacher_logits)
-    check_same_shape(student_logits, teacher_logits)
-    labels = check_labels(labels, student_logits.shape[:-1], student_logits.shape[-1])
-    dtype = computation_dtype(student_logits, teacher_logits)
-    return student_logits.to(dtype), teacher_logits.detach().to(dtype), labels
-
-
-def check_single(name: str, values: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Check one class-wide tensor and its labels; return them in the dtype to compute in."""
-    check_logits(name, values)
-    labels = check_labels(labels, values.shape[:-1], values.shape[-1])
-    return values.to(computation_dtype(values)), labels
 
 
 def check_positive(name: str, value: float) -> None:

@@ -1,17 +1,21 @@
 """Margins of the correct class, the predictions that keep all of them, and the label losses they control."""
 
-from jaxtyping import Bool, Float, Int
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from tpkd.geometry.inputs import check_same_shape, check_single
-from tpkd.geometry.split import drop_target, target_entry
+from tpkd.geometry.correct import as_wide, check_single, drop_target, is_set, largest_correct, least_correct
+from tpkd.geometry.inputs import check_same_shape
 
 
-def margins(logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch K-1"]:
+def margins(logits: Float[Tensor, "*batch K"], labels: Shaped[Tensor, "..."]) -> Float[Tensor, "*batch others"]:
     """The lead of the correct class over every other class, in class order.
 
-    Paper: section 3, M_j = z_y - z_j = log(p_y / p_j).
+    Paper: section 3, M_j = z_y - z_j = log(p_y / p_j). EXTENSIONS 1, with a set of correct classes: min_y z_y - z_j.
+
+    Shapes: logits `(*batch, K)`, labels `(*batch)`; returns `(*batch, K-1)`. Labels may be a mask or probabilities
+    `(*batch, K)`: then the margins are `(*batch, K)`, infinite on the set.
 
     Example:
         >>> import torch
@@ -19,19 +23,20 @@ def margins(logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]) ->
         tensor([[2., 3.]])
     """
     logits, labels = check_single("logits", logits, labels)
-    return target_entry(logits, labels).unsqueeze(-1) - drop_target(logits, labels)
+    leads = least_correct(logits, labels).unsqueeze(-1) - drop_target(logits, labels)
+    return as_wide(leads, labels, torch.inf)
 
 
 def in_safe_set(
     candidate_logits: Float[Tensor, "*batch K"],
     reference_logits: Float[Tensor, "*batch K"],
-    labels: Int[Tensor, "*batch"],
+    labels: Shaped[Tensor, "..."],
     *,
     tolerance: float = 0.0,
 ) -> Bool[Tensor, "*batch"]:
     """Whether the candidate gives back nothing: no margin is below the reference's by more than `tolerance`.
 
-    Paper: eq:safeset.
+    Paper: eq:safeset. With a set of correct classes every pair of a correct and an incorrect class counts.
 
     Example:
         >>> import torch
@@ -40,22 +45,32 @@ def in_safe_set(
         tensor([True])
     """
     check_same_shape(reference_logits, candidate_logits, "candidate_logits", "reference_logits")
+    if is_set(labels):
+        change, correct = check_single("candidate_logits", candidate_logits - reference_logits, labels)
+        rise = drop_target(change, correct).amax(-1)
+        return rise <= least_correct(change, correct) + tolerance
     return (margins(candidate_logits, labels) >= margins(reference_logits, labels) - tolerance).all(-1)
 
 
 def margin_gain(
-    direction: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"], step_size: float = 1.0
-) -> Float[Tensor, "*batch K-1"]:
+    direction: Float[Tensor, "*batch K"], labels: Shaped[Tensor, "..."], step_size: float = 1.0
+) -> Float[Tensor, "*batch others"]:
     """What the step z - step_size * direction adds to each margin; it does not depend on z.
 
-    Paper: eq:marginorder says gain(v) >= gain(h) >= 0 in every coordinate, for any step size from 0 on.
+    Paper: eq:marginorder says gain(v) >= gain(h) >= 0 in every coordinate, for any step size from 0 on. EXTENSIONS 1,
+    with a set of correct classes: the least gain over them, K wide and infinite on the set; gain(v) >= gain(h) holds,
+    gain(h) >= 0 need not.
 
     Example:
         >>> import torch
         >>> margin_gain(torch.tensor([[-1.0, 0.5, 0.5]]), torch.tensor([0]), step_size=0.1)
         tensor([[0.1500, 0.1500]])
     """
-    return -step_size * margins(direction, labels)
+    if not is_set(labels):
+        return -step_size * margins(direction, labels)
+    x, correct = check_single("direction", direction, labels)
+    gains = step_size * (drop_target(x, correct) - largest_correct(x, correct).unsqueeze(-1))
+    return as_wide(gains, correct, torch.inf)
 
 
 def weighted_label_loss(

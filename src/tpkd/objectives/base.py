@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from tpkd.geometry.top_k import TopK
 from tpkd.objectives.reduction import check_temperature, check_weight
 
 
@@ -19,8 +20,10 @@ class Batch:
     student_logits: Tensor
     """`(N, K)` or `(N, K, d1, ...)`, attached to the student's graph."""
     labels: Tensor | None = None
-    """Integer classes, the shape of the logits without `K`."""
-    teacher_logits: Tensor | None = None
+    """Integer classes, the shape of the logits without `K`; or probabilities of the shape of the logits, for objectives
+    that take soft labels (a row of zeros is ignored)."""
+    teacher_logits: Tensor | TopK | None = None
+    """Logits as the student's; or a truncated teacher `(N, d1, ...)`, for objectives that take one."""
     initial_logits: Tensor | None = None
     """Logits of the frozen copy of the student at initialisation, on the same inputs."""
     features: Tensor | None = None
@@ -76,6 +79,13 @@ class Objective(ABC):
     ablation: ClassVar[tuple[str, str] | None] = None
     """Condition and direction in the paper's ablation of TPKD, for methods that are a row there."""
     paper_accuracy: ClassVar[PaperAccuracy | None] = None
+    takes_soft_labels: ClassVar[bool] = False
+    """Whether labels may be probabilities, as those of mixup."""
+
+    @property
+    def takes_top_k(self) -> bool:
+        """Whether the teacher may be truncated to its top classes, under these settings."""
+        return False
 
     def __post_init__(self) -> None:
         """Refuse settings that no run should start with: a temperature, any `..._weight`, and what `check` refuses."""

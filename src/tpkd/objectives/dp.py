@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tpkd.geometry.split import target_entry
+from tpkd.geometry.correct import target_entry
 from tpkd.objectives.base import Batch, PaperAccuracy
 from tpkd.objectives.kd import imitation_rows
 from tpkd.objectives.reduction import IGNORE_INDEX, as_rows, denominator

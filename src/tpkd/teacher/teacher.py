@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from tpkd.data.class_map import ClassMap
 from tpkd.errors import InputError
+from tpkd.geometry.top_k import TopK
 from tpkd.models.classifier import Classifier
 from tpkd.models.weights import weights_fingerprint
 from tpkd.teacher.cache.read import TeacherCache, open_cache
@@ -24,7 +25,8 @@ Ids = Tensor | None
 class Answers:
     """A teacher's outputs for a batch, detached from any graph."""
 
-    logits: Tensor
+    logits: Tensor | TopK
+    """All classes, or what a truncated cache kept of them."""
     layer_features: tuple[Tensor, ...] = ()
 
 

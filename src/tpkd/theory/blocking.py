@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from tpkd.geometry.correct import check_pair, drop_target
 from tpkd.geometry.divergences import imitation_loss, kl_divergence
-from tpkd.geometry.inputs import check_logits, check_pair, check_same_shape
+from tpkd.geometry.inputs import check_logits, check_same_shape
 from tpkd.geometry.margins import margins
-from tpkd.geometry.split import drop_target
 from tpkd.theory.pair import Pair, first_place, split_pair
 
 

@@ -4,9 +4,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tpkd.geometry.correct import check_single, insert_target
 from tpkd.geometry.divergences import binary_kl_divergence
-from tpkd.geometry.inputs import check_single
-from tpkd.geometry.split import insert_target, join, split
+from tpkd.geometry.split import join, split
 from tpkd.theory.pair import Pair, as_grid, split_pair
 
 

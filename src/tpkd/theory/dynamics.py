@@ -7,9 +7,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tpkd.geometry.constants import PAPER_BETA, POTENTIAL_LABEL_WEIGHT, coefficient_constant, retention_bound
+from tpkd.geometry.correct import check_pair
 from tpkd.geometry.directions import directions
 from tpkd.geometry.divergences import conditional_loss, label_loss
-from tpkd.geometry.inputs import check_pair, check_positive
+from tpkd.geometry.inputs import check_positive
 from tpkd.theory.vectors import inner
 
 

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from tpkd.geometry.correct import check_single
 from tpkd.geometry.divergences import kl_divergence, log_ratio
-from tpkd.geometry.inputs import check_single
 from tpkd.geometry.split import split
 from tpkd.theory.compensation import pair_transfer_cost
 from tpkd.theory.pair import Pair, as_grid, split_pair

@@ -12,8 +12,9 @@ from tpkd.geometry.constants import (
     general_step_limit,
     retention_bound,
 )
+from tpkd.geometry.correct import check_pair
 from tpkd.geometry.directions import directions, named_direction
-from tpkd.geometry.inputs import check_pair, check_positive
+from tpkd.geometry.inputs import check_positive
 from tpkd.geometry.split import without_shift
 from tpkd.theory.dynamics import joint_potential, potential_gradient
 from tpkd.theory.vectors import inner

@@ -6,10 +6,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tpkd.geometry.correct import insert_target
 from tpkd.geometry.directions import directions
 from tpkd.geometry.divergences import kl_divergence
 from tpkd.geometry.inputs import check_positive, check_same_shape
-from tpkd.geometry.split import Split, insert_target, split
+from tpkd.geometry.split import Split, split
 from tpkd.theory.pair import as_grid, split_pair
 
 

@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from tpkd.geometry.correct import check_pair
 from tpkd.geometry.divergences import log_ratio
-from tpkd.geometry.inputs import check_pair
-from tpkd.geometry.split import Split, split
+from tpkd.geometry.split import Split, split_checked
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def split_pair(
         tensor([[0., 0.]])
     """
     z, zt, y = check_pair(student_logits, teacher_logits, labels)
-    student, teacher = split(z, y), split(zt, y)
+    student, teacher = split_checked(z, y), split_checked(zt, y)
     return Pair(student, teacher, y, log_ratio(teacher.log_conditional, student.log_conditional))
 
 

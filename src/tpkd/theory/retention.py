@@ -7,9 +7,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tpkd.geometry.constants import PAPER_BETA, retention_bound
+from tpkd.geometry.correct import check_pair
 from tpkd.geometry.directions import directions, label_direction
 from tpkd.geometry.divergences import label_loss
-from tpkd.geometry.inputs import check_pair
 from tpkd.geometry.margins import margins
 from tpkd.geometry.split import split, without_shift
 from tpkd.theory.pair import as_grid
@@ -240,7 +240,7 @@ def extra_label_gain(
     scaled_distance = 3 / 2 * beta * eta.squeeze(-1) * step.conditional.abs().sum(-1) / 2
     return ExtraLabelGain(
         gain=label_loss(after_label, y) - label_loss(after_label - beta * eta * step.safe, y),
-        first_order=beta * eta.squeeze(-1) * inner(label_direction(after, y), step.safe),
+        first_order=beta * eta.squeeze(-1) * inner(label_direction(after, after_label, y), step.safe),
         bound=scaled_distance * after.log_residual.exp(),
         initial_bound=scaled_distance * split(z, y).log_residual.exp(),
     )
