@@ -1,7 +1,9 @@
 """Task-preserving knowledge distillation: learn from a teacher without giving anything back."""
 
 from tpkd.geometry import (
+    TopK,
     alignment_bound,
+    complete_top_k,
     conditional_distortion_limit,
     directions,
     joint_distortion_limit,
@@ -10,7 +12,18 @@ from tpkd.geometry import (
     project_safe_cone,
     retention_bound,
 )
-from tpkd.objectives import TPKDLoss, dkd_loss, kd_loss, kl_dist_loss, linear_tpkd_loss, tpkd_loss, xe_kl_loss
+from tpkd.objectives import (
+    TPKDLoss,
+    dkd_loss,
+    kd_loss,
+    kl_dist_loss,
+    linear_top_k_tpkd_loss,
+    linear_tpkd_loss,
+    top_k_kd_loss,
+    top_k_tpkd_loss,
+    tpkd_loss,
+    xe_kl_loss,
+)
 from tpkd.parameter_space import certify, exact_head_update
 from tpkd.theory import (
     diagnose,
@@ -24,8 +37,10 @@ from tpkd.theory import (
 
 __all__ = [
     "TPKDLoss",
+    "TopK",
     "alignment_bound",
     "certify",
+    "complete_top_k",
     "conditional_distortion_limit",
     "diagnose",
     "directions",
@@ -36,6 +51,7 @@ __all__ = [
     "joint_distortion_limit",
     "kd_loss",
     "kl_dist_loss",
+    "linear_top_k_tpkd_loss",
     "linear_tpkd_loss",
     "log_transfer_path",
     "margins",
@@ -44,6 +60,8 @@ __all__ = [
     "named_direction",
     "project_safe_cone",
     "retention_bound",
+    "top_k_kd_loss",
+    "top_k_tpkd_loss",
     "tpkd_loss",
     "transfer_cost",
     "xe_kl_loss",

@@ -184,11 +184,11 @@ def check_correct(
     is_mask = isinstance(labels, Tensor) and labels.dtype == torch.bool and labels.shape == logits_shape
     if is_mask and masks:
         assert labels is not None
-        check_support(labels, labels.any(-1))
+        check_support(labels)
         return labels
     if isinstance(labels, Tensor) and labels.is_floating_point() and probabilities:
-        shares, valid = normalised_probabilities(labels, logits_shape, dtype)
-        check_support(shares > 0, valid)
+        shares, _ = normalised_probabilities(labels, logits_shape, dtype)
+        check_support(shares > 0)
         return shares
     if is_mask:
         raise ValueError(
@@ -249,18 +249,18 @@ def _refuse_probabilities(shares: Tensor, wrong: Tensor, zero_rows: bool) -> Non
     )
 
 
-def check_support(mask: Bool[Tensor, "*batch K"], valid: Bool[Tensor, "*batch"]) -> None:
+def check_support(mask: Bool[Tensor, "*batch K"]) -> None:
     """Refuse sets that are empty or leave fewer than two incorrect classes, where looking is free.
 
     Example:
-        >>> check_support(torch.tensor([[True, True, False]]), torch.tensor([True]))  # doctest: +ELLIPSIS
+        >>> check_support(torch.tensor([[True, True, False]]))  # doctest: +ELLIPSIS
         Traceback (most recent call last):
             ...
         ValueError: labels: expected at least 2 classes outside the support of each row, got 1 at row 0...
     """
     if not can_read_values(mask):
         return
-    if not valid.all():
+    if not (valid := mask.any(-1)).all():
         raise ValueError(f"labels: expected at least one correct class, got none at {_place(~valid)}")
     incorrect = (~mask).sum(-1)
     wrong = incorrect < MIN_INCORRECT

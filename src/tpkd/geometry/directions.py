@@ -8,11 +8,19 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from tpkd.geometry.cone import project_safe_cone, safe_threshold
-from tpkd.geometry.correct import as_wide, check_correct, check_pair, correct_mask, insert_target, is_set, num_correct
-from tpkd.geometry.divergences import log_conditional
-from tpkd.geometry.inputs import check_positive, computation_dtype
+from tpkd.geometry.correct import (
+    as_wide,
+    check_correct,
+    check_pair,
+    correct_mask,
+    insert_target,
+    is_set,
+    num_correct,
+)
+from tpkd.geometry.inputs import check_positive
 from tpkd.geometry.split import Split, log_within, split_checked
-from tpkd.geometry.top_k import TopK, check_top_k_batch, complete, what_is_known
+from tpkd.geometry.teaching import check_teaching, conditional_logs
+from tpkd.geometry.top_k import TopK
 
 
 @dataclass(frozen=True)
@@ -82,38 +90,6 @@ def directions(
         clipped_mass=insert_target(safe_others - difference, zero, y),
         pure_conditional=insert_target(safe_others - _shared_out(compensation, z, zt, y), zero, y),
     )
-
-
-Teaching = tuple[Tensor, Tensor | TopK, Tensor]
-
-
-def check_teaching(student_logits: Tensor, teacher_logits: Tensor | TopK, labels: Tensor) -> Teaching:
-    """Check a student, its whole or truncated teacher, and labels; return them in the dtype to compute in."""
-    if not isinstance(teacher_logits, TopK):
-        return check_pair(student_logits, teacher_logits, labels)
-    y = check_top_k_batch(student_logits, teacher_logits, labels)
-    return student_logits.to(computation_dtype(student_logits, teacher_logits.log_probs)), teacher_logits, y
-
-
-def conditional_logs(
-    z: Float[Tensor, "*batch K"], zt: Float[Tensor, "*batch K"] | TopK, y: Shaped[Tensor, "..."], temperature: float
-) -> tuple[Float[Tensor, "*batch K-1"], Float[Tensor, "*batch K-1"]]:
-    """log r_T and log q_T, in the places of `drop_target`, of what `check_teaching` returned.
-
-    EXTENSIONS 2: a truncated teacher is completed first, then softened. Where the label's log-probability is not
-    known, both are restricted to the kept classes.
-
-    Example:
-        >>> z, y = torch.tensor([[1.0, 0.0, 0.0, 0.0]]), torch.tensor([0])
-        >>> log_r, log_q = conditional_logs(z, TopK(torch.tensor([[0.1, 0.3]]).log(), torch.tensor([[1, 2]])), y, 1.0)
-        >>> log_r.exp(), log_q.exp()
-        (tensor([[0.5000, 0.5000, 0.0000]]), tensor([[0.2500, 0.7500, 0.0000]]))
-    """
-    if isinstance(zt, TopK):
-        known = what_is_known(zt, y, z.shape[-1], z.dtype)
-        outside = ~known.has_label.unsqueeze(-1) & ~known.kept
-        z, zt = z.masked_fill(outside, -torch.inf), complete(known, z.detach()).masked_fill(outside, -torch.inf)
-    return log_conditional(z, y, temperature), log_conditional(zt, y, temperature)
 
 
 def conditional_difference(

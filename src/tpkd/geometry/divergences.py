@@ -5,9 +5,11 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from tpkd.geometry.correct import check_pair, check_single, drop_target, is_set
+from tpkd.geometry.correct import check_pair, check_single, is_set
 from tpkd.geometry.inputs import check_positive
 from tpkd.geometry.split import log_within, split_checked
+from tpkd.geometry.teaching import check_teaching, conditional_logs
+from tpkd.geometry.top_k import TopK
 
 
 def kl_divergence(
@@ -102,7 +104,7 @@ def within_loss(logits: Float[Tensor, "*batch K"], labels: Float[Tensor, "*batch
 
 def conditional_loss(
     student_logits: Float[Tensor, "*batch K"],
-    teacher_logits: Float[Tensor, "*batch K"],
+    teacher_logits: Float[Tensor, "*batch K"] | TopK,
     labels: Shaped[Tensor, "..."],
     *,
     temperature: float = 1.0,
@@ -110,7 +112,8 @@ def conditional_loss(
     """KL(q || r): what is left to learn of the teacher's relations among the incorrect classes.
 
     Paper: section 3, L_cond. It does not see how certain either of the two is. At a temperature (EXTENSIONS 3)
-    T^2 KL(q_T || r_T), whose gradient and curvature are of one size for every T.
+    T^2 KL(q_T || r_T), whose gradient and curvature are of one size for every T. Of a truncated teacher (EXTENSIONS 2)
+    it is that of the completed one, a lower bound of what the whole teacher would give.
 
     Example:
         >>> import torch
@@ -119,23 +122,9 @@ def conditional_loss(
         tensor([0.1717])
     """
     check_positive("temperature", temperature)
-    z, zt, y = check_pair(student_logits, teacher_logits, labels, masks=True)
-    log_r, log_q = log_conditional(z, y, temperature), log_conditional(zt, y, temperature)
+    z, zt, y = check_teaching(student_logits, teacher_logits, labels, masks=True)
+    log_r, log_q = conditional_logs(z, zt, y, temperature)
     return temperature**2 * kl_divergence(log_q, log_r)
-
-
-def log_conditional(
-    logits: Float[Tensor, "*batch K"], labels: Shaped[Tensor, "..."], temperature: float
-) -> Float[Tensor, "*batch K-1"]:
-    """log r_T, the log-softmax of the incorrect logits over a temperature, in the places of `drop_target`.
-
-    Example:
-        >>> import torch
-        >>> log_conditional(torch.tensor([[9.0, 2.0, 0.0]]), torch.tensor([0]), 2.0).exp()
-        tensor([[0.7311, 0.2689]])
-    """
-    others = drop_target(logits, labels)
-    return (others if temperature == 1 else others / temperature).log_softmax(-1)
 
 
 def imitation_loss(

@@ -184,10 +184,8 @@ def complete(known: Known, student_logits: Float[Tensor, "*positions K"]) -> Flo
         tensor([[0.5000, 0.4000, 0.1000]])
     """
     z = student_logits.masked_fill(~known.rest, -torch.inf)
-    proportions = z.log_softmax(-1)
-    # A student that rules out all of the rest has no proportions there: equal ones then.
-    nothing = (z.amax(-1, keepdim=True) == -torch.inf) & known.rest
-    proportions = torch.where(nothing, -known.rest.sum(-1, keepdim=True).to(z.dtype).log(), proportions)
+    # A student that rules out all of the rest, as by a mask of its logits, has no proportions there to take over.
+    proportions = z.log_softmax(-1).masked_fill(z == -torch.inf, -torch.inf)
     return torch.where(known.rest, known.log_rest.unsqueeze(-1) + proportions, known.log_probs)
 
 
@@ -202,13 +200,25 @@ def check_top_k_batch(
     num_classes = student_logits.shape[-1]
     if isinstance(labels, Tensor) and labels.is_floating_point():
         raise ValueError("labels: expected integer class indices with a truncated teacher, got probabilities")
-    if can_read_values(top_k.indices) and top_k.indices.numel():
-        indices = class_indices(top_k.indices)
-        least, greatest = indices.aminmax()
-        if least < EMPTY or greatest >= num_classes:
-            found = int(least if least < EMPTY else greatest)
-            raise ValueError(f"top_indices: expected classes from -1 (empty) to {num_classes - 1}, got {found}")
+    check_top_k_range(top_k, num_classes)
     return check_labels(labels, student_logits.shape[:-1], num_classes, ignore_index=ignore_index)
+
+
+def check_top_k_range(top_k: TopK, num_classes: int) -> None:
+    """Refuse kept classes that do not exist, where looking is free.
+
+    Example:
+        >>> check_top_k_range(TopK(torch.zeros(1, 1), torch.tensor([[3]])), 3)
+        Traceback (most recent call last):
+            ...
+        ValueError: top_indices: expected classes from -1 (empty) to 2, got 3
+    """
+    if not can_read_values(top_k.indices) or not top_k.indices.numel():
+        return
+    least, greatest = class_indices(top_k.indices).aminmax()
+    if least < EMPTY or greatest >= num_classes:
+        found = int(least if least < EMPTY else greatest)
+        raise ValueError(f"top_indices: expected classes from -1 (empty) to {num_classes - 1}, got {found}")
 
 
 def complete_top_k(

@@ -18,9 +18,10 @@ from tpkd.objectives.dp import DPS, DPU, dp_loss, selects_teacher
 from tpkd.objectives.dto_kd import DTOKD, layer_projectors
 from tpkd.objectives.kd import KD, kd_loss
 from tpkd.objectives.kl_dist import KLDist, kl_dist_loss
-from tpkd.objectives.linear import linear_tpkd_loss
+from tpkd.objectives.linear import linear_top_k_tpkd_loss, linear_tpkd_loss
 from tpkd.objectives.registry import MethodDescription, create, describe, names, register
 from tpkd.objectives.row_objective import RowObjective
+from tpkd.objectives.top_k import top_k_kd_loss, top_k_tpkd_loss
 from tpkd.objectives.tpkd import TPKD, TPKDLoss, tpkd_loss
 from tpkd.objectives.xe_kl import XEKL, xe_kl_loss
 
@@ -61,12 +62,15 @@ __all__ = [
     "kd_loss",
     "kl_dist_loss",
     "layer_projectors",
+    "linear_top_k_tpkd_loss",
     "linear_tpkd_loss",
     "literal_gradient",
     "min_norm_weights",
     "names",
     "register",
     "selects_teacher",
+    "top_k_kd_loss",
+    "top_k_tpkd_loss",
     "tpkd_loss",
     "xe_kl_loss",
 ]

@@ -1,9 +1,14 @@
 /* The protected loss on a CPU: every row in one go, in memory that its core keeps close.
 
    The mathematics is said in tpkd_fast.py, which has the same algorithm as tensor code for everything else. A row is
-   copied into scratch memory, its label and what fills it up to whole vectors as -inf: exponentials make zeros of both,
-   and no loop below has to know of them. Loops are plain; the compiler vectorises them for each kind of processor.
-   Sums are taken in float over CHUNK numbers, so few that equal roundings cannot add up, and in double over chunks. */
+   copied into scratch memory, its correct classes and what fills it up to whole vectors as -inf: exponentials make zeros
+   of both, and no loop below has to know of them. Loops are plain; the compiler vectorises them for each kind of
+   processor. Sums are taken in float over CHUNK numbers, so few that equal roundings cannot add up, and in double over
+   chunks.
+
+   A temperature adds a row of softened exponentials. A truncated teacher has no row: its kept classes leave the
+   student's row for a short list, and on the rest it is a multiple of the student, so that one number says it all. Each
+   of the four kinds is the same function, compiled with two constants. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -45,14 +50,36 @@ struct logits {
     int dtype;
 };
 
+struct top_k {
+    const float *log_probs;
+    const int64_t *indices; /* nobody else's memory: what is checked is what is used */
+    const double *label_log_probs, *rest_log_probs; /* or NULL */
+    Py_ssize_t places;
+};
+
 struct batch {
     struct logits student, teacher, gradient; /* gradient.data may be NULL, or that of the student */
-    const int64_t *labels; /* our own copy */
+    struct logits soft; /* probabilities in the place of labels, or no data */
+    struct top_k top; /* in the place of the teacher's logits, or no places */
+    const int64_t *labels; /* our own copy; NULL with soft labels */
     const char *valid; /* NULL where all rows are */
-    float *losses, *scratch;
-    Py_ssize_t rows, classes, width; /* width: classes rounded up to LANES */
-    double beta, weight;
+    float *losses;
+    char *scratch;
+    Py_ssize_t rows, classes, width, thread_bytes; /* width: classes rounded up to LANES */
+    double beta, temperature, weight, tolerance; /* tolerance: of the sum of a row of probabilities */
 };
+
+/* What one thread works in. */
+struct room {
+    float *s, *t, *x;
+    int32_t *correct; /* the correct classes, what each weighs, and its logit */
+    float *share, *logit;
+    double *kept_logit, *kept_log_prob; /* of the kept classes */
+    int64_t *kept;
+    float *kept_u;
+};
+
+enum { IGNORED = -1, WRONG = -2 };
 
 INLINE float float_of(uint32_t bits) {
     float number;
@@ -101,16 +128,21 @@ INLINE uint16_t half_at(const char *data, Py_ssize_t j) {
     return half;
 }
 
-INLINE void load(float *restrict row, struct logits from, Py_ssize_t number, Py_ssize_t classes, Py_ssize_t width) {
+INLINE void load_part(float *restrict part, struct logits from, Py_ssize_t number, Py_ssize_t start, Py_ssize_t count) {
     const char *data = from.data + number * from.row_bytes;
     if (from.dtype == FLOAT32) {
-        memcpy(row, data, classes * sizeof(float));
+        memcpy(part, data + start * (Py_ssize_t)sizeof(float), count * sizeof(float));
     } else {
+        data += start * (Py_ssize_t)sizeof(uint16_t);
         if (from.dtype == BFLOAT16)
-            for (Py_ssize_t j = 0; j < classes; j++) row[j] = float_of((uint32_t)half_at(data, j) << 16);
+            for (Py_ssize_t j = 0; j < count; j++) part[j] = float_of((uint32_t)half_at(data, j) << 16);
         else
-            for (Py_ssize_t j = 0; j < classes; j++) row[j] = from_half(half_at(data, j));
+            for (Py_ssize_t j = 0; j < count; j++) part[j] = from_half(half_at(data, j));
     }
+}
+
+INLINE void load(float *restrict row, struct logits from, Py_ssize_t number, Py_ssize_t classes, Py_ssize_t width) {
+    load_part(row, from, number, 0, classes);
     for (Py_ssize_t j = classes; j < width; j++) row[j] = -INFINITY;
 }
 
@@ -121,8 +153,8 @@ INLINE float largest(const float *row, Py_ssize_t width) {
     return most;
 }
 
-/* Newton's steps from an upper bound of the root of sum_j min(u_j - zeta, 0) = zeta down to the root. */
-INLINE float descend(const float *u, Py_ssize_t count, float zeta) {
+/* Newton's steps from an upper bound of the root of sum_j min(u_j - zeta, 0) = correct zeta down to the root. */
+INLINE float descend(const float *u, Py_ssize_t count, float zeta, double correct) {
     for (;;) {
         double sum = 0, active = 0;
         for (Py_ssize_t start = 0; start < count; start += CHUNK) {
@@ -136,97 +168,299 @@ INLINE float descend(const float *u, Py_ssize_t count, float zeta) {
             sum += part;
             active += number;
         }
-        float next = (float)(sum / (active + 1));
+        float next = (float)(sum / (active + correct));
         if (!(next < zeta)) return zeta;
         zeta = next;
     }
 }
 
-/* The loss of one row; and its weighted direction, where one is wanted. */
-FOR_EACH_PROCESSOR
-static double row_loss(const struct batch *batch, Py_ssize_t number, float *restrict s, float *restrict t) {
-    /* The mask changes nothing but what the compiler knows: that no loop has a remainder. */
-    Py_ssize_t width = batch->width & -LANES, classes = batch->classes, label = batch->labels[number];
-    load(s, batch->student, number, classes, width);
-    load(t, batch->teacher, number, classes, width);
-    double label_logit = s[label];
-    s[label] = t[label] = -INFINITY;
-    float most_s = largest(s, width), most_t = largest(t, width);
+/* The classes to which a soft label gives probability, and how much; their number, IGNORED or WRONG. */
+INLINE Py_ssize_t support(const struct batch *batch, Py_ssize_t number, struct room room) {
+    Py_ssize_t found = 0;
+    double sum = 0;
+    for (Py_ssize_t start = 0; start < batch->classes; start += CHUNK) {
+        Py_ssize_t count = start + CHUNK < batch->classes ? CHUNK : batch->classes - start;
+        float part[CHUNK], any = 0;
+        load_part(part, batch->soft, number, start, count);
+        VECTORISED(reduction(+ : any))
+        for (Py_ssize_t j = 0; j < count; j++) any += part[j] != 0 ? 1.0f : 0.0f;
+        for (Py_ssize_t j = 0; any > 0 && j < count; j++) {
+            if (part[j] == 0) continue;
+            if (!(part[j] > 0) || found + 2 >= batch->classes) return WRONG; /* nan as well */
+            sum += part[j];
+            room.correct[found] = (int32_t)(start + j);
+            room.share[found++] = part[j];
+        }
+    }
+    if (!found) return IGNORED;
+    if (!(fabs(sum - 1) <= batch->tolerance)) return WRONG;
+    for (Py_ssize_t i = 0; i < found; i++) room.share[i] = (float)(room.share[i] / sum);
+    return found;
+}
 
-    double sum_s = 0, sum_t = 0, expected = 0; /* of e_s, of e_t, and of e_t times the log-ratio to e_s */
+/* Move the kept classes of a truncated teacher out of the student's row; the number of them, or WRONG. The log of what
+   the teacher gives to the rest goes to log_rest, -inf where that is nothing; nan where the label's is not known. */
+INLINE Py_ssize_t take_out(const struct batch *batch, Py_ssize_t number, Py_ssize_t label, struct room room,
+                           double *log_rest) {
+    const struct top_k *top = &batch->top;
+    double log_label = top->label_log_probs ? top->label_log_probs[number] : NAN, among = NAN, given = 0;
+    Py_ssize_t kept = 0;
+    for (Py_ssize_t i = number * top->places; i < (number + 1) * top->places; i++) {
+        int64_t class = top->indices[i];
+        if (class < -1 || class >= batch->classes) return WRONG;
+        if (class == label) among = top->log_probs[i];
+        if (class < 0 || class == label) continue;
+        room.kept[kept] = class;
+        room.kept_log_prob[kept] = top->log_probs[i];
+        room.kept_logit[kept++] = room.s[class];
+        room.s[class] = -INFINITY;
+        if (!top->rest_log_probs) given += exp(top->log_probs[i]);
+    }
+    if (log_label != log_label) log_label = among;
+    if (log_label != log_label) *log_rest = NAN;
+    else if (kept >= batch->classes - 1) *log_rest = -INFINITY;
+    else if (top->rest_log_probs) *log_rest = top->rest_log_probs[number];
+    else {
+        double left = 1 - exp(log_label) - given;
+        *log_rest = left > 0 ? log(left) : -INFINITY;
+    }
+    return kept;
+}
+
+/* A term of KL(q || r). */
+INLINE double divergence(double log_q, double log_r) {
+    double q = exp(log_q);
+    return q == 0 ? 0 : q * (log_q - log_r);
+}
+
+/* The loss of one row; and its weighted direction, where one is wanted. IGNORED or WRONG through `state`. */
+INLINE double row_loss(const struct batch *batch, Py_ssize_t number, struct room room, Py_ssize_t *state,
+                       const int tempered, const int truncated) {
+    /* The mask changes nothing but what the compiler knows: that no loop has a remainder. */
+    Py_ssize_t width = batch->width & -LANES, classes = batch->classes, kept = 0;
+    float *restrict s = room.s, *restrict t = room.t;
+    float *x = tempered ? room.x : s; /* exponentials at the temperature */
+    double T = tempered ? batch->temperature : 1, log_rest = 0;
+    float sharpness = tempered ? (float)(LOG2_E / T) : LOG2_E;
+
+    load(s, batch->student, number, classes, width);
+    if (!truncated) load(t, batch->teacher, number, classes, width);
+    Py_ssize_t correct = batch->soft.data ? support(batch, number, room) : 1;
+    if (correct < 0) return *state = correct, 0;
+    if (!batch->soft.data) room.correct[0] = (int32_t)batch->labels[number], room.share[0] = 1;
+    double label_logit = -INFINITY, among = 0, inside = 0; /* inside: the label loss among the correct classes */
+    for (Py_ssize_t i = 0; i < correct; i++) {
+        Py_ssize_t y = room.correct[i];
+        room.logit[i] = s[y];
+        label_logit = room.logit[i] > label_logit ? room.logit[i] : label_logit;
+        s[y] = -INFINITY;
+        if (!truncated) t[y] = -INFINITY;
+    }
+    if (correct > 1) {
+        for (Py_ssize_t i = 0; i < correct; i++) among += exp(room.logit[i] - label_logit);
+        label_logit += log(among);
+        for (Py_ssize_t i = 0; i < correct; i++) inside += room.share[i] * (label_logit - room.logit[i]);
+    } else
+        label_logit = room.logit[0];
+    if (truncated && (kept = take_out(batch, number, room.correct[0], room, &log_rest)) < 0) return *state = kept, 0;
+
+    float most_s = largest(s, width), most_t = truncated ? 0 : largest(t, width);
+    double most = most_s; /* of all incorrect classes; most_s is that of the row, without the kept ones */
+    if (truncated) {
+        for (Py_ssize_t i = 0; i < kept; i++) most = room.kept_logit[i] > most ? room.kept_logit[i] : most;
+        if (most_s == -INFINITY) most_s = 0; /* an empty rest */
+    }
+    double sum_s = 0, sum_x = 0, sum_t = 0, expected = 0; /* of e_s, softened, of e_t, and of e_t times the log-ratio */
     for (Py_ssize_t start = 0; start < width; start += CHUNK) {
         Py_ssize_t end = start + CHUNK < width ? start + CHUNK : width;
-        float part_s = 0, part_t = 0, part = 0;
-        VECTORISED(reduction(+ : part_s, part_t, part))
+        float part_s = 0, part_x = 0, part_t = 0, part = 0;
+        VECTORISED(reduction(+ : part_s, part_x, part_t, part))
         for (Py_ssize_t j = start; j < end; j++) {
             /* Differences first: they are exact under any common shift. */
-            float behind_s = s[j] - most_s, behind_t = t[j] - most_t;
-            float e_s = power_of_two(behind_s * LOG2_E), e_t = power_of_two(behind_t * LOG2_E);
+            float behind_s = s[j] - most_s, e_s = power_of_two(behind_s * LOG2_E);
+            if (tempered) {
+                float softened = power_of_two(behind_s * sharpness);
+                x[j] = softened;
+                part_x += softened;
+            }
             s[j] = e_s;
-            t[j] = e_t;
             part_s += e_s;
-            part_t += e_t;
-            part += e_t == 0 ? 0 : e_t * (behind_t - behind_s);
+            if (!truncated) {
+                float behind_t = t[j] - most_t, e_t = power_of_two(behind_t * sharpness);
+                t[j] = e_t;
+                part_t += e_t;
+                part += e_t == 0 ? 0 : e_t * (behind_t - behind_s);
+            }
         }
         sum_s += part_s;
+        sum_x += part_x;
         sum_t += part_t;
         expected += part;
     }
-    double ratio = sum_s / sum_t, conditional = log(ratio) + expected / sum_t;
-    double lag = log(sum_s) + (most_s - label_logit); /* log(1 - rho) - log(rho) */
+    if (!tempered) sum_x = sum_s;
+
+    /* Exponentials of the row times `back`, and of all incorrect classes their sum `whole`, are relative to `most`. */
+    double back = 1, whole = sum_s, ratio, conditional, on_row = 0;
+    if (truncated) {
+        int known = log_rest == log_rest; /* else only the proportions among the kept classes are */
+        double away = most_s - most, log_r = away / T + log(sum_x), log_q = log(sum_x) + (log_rest - log(sum_s)) / T;
+        if (!(sum_s > 0) || !known) log_r = log_q = -INFINITY;
+        if (sum_s != sum_s) log_r = NAN;
+        back = exp(away);
+        whole = back * sum_s;
+        double highest = log_q, sum_r = exp(log_r), sum_q = 0;
+        for (Py_ssize_t i = 0; i < kept; i++) {
+            double behind = room.kept_logit[i] - most, prob = room.kept_log_prob[i] / T;
+            whole += exp(behind);
+            sum_r += exp(behind / T);
+            highest = prob > highest ? prob : highest;
+        }
+        for (Py_ssize_t i = 0; i < kept; i++) sum_q += exp(room.kept_log_prob[i] / T - highest);
+        sum_q += exp(log_q - highest);
+        ratio = sum_r / sum_q;
+        conditional = 0;
+        if (highest > -INFINITY) { /* else the teacher gives all to the label, and says nothing of the others */
+            double log_sum_r = log(sum_r), log_sum_q = highest + log(sum_q);
+            if (sum_s > 0 && known) {
+                conditional = divergence(log_q - log_sum_q, log_r - log_sum_r);
+                on_row = T * (exp(away / T - log_sum_r) - exp(log_q - log_sum_q) / sum_x);
+            }
+            for (Py_ssize_t i = 0; i < kept; i++) {
+                double log_r_i = (room.kept_logit[i] - most) / T - log_sum_r;
+                double log_q_i = room.kept_log_prob[i] / T - log_sum_q;
+                conditional += divergence(log_q_i, log_r_i);
+                room.kept_u[i] = (float)(T * (exp(log_r_i) - exp(log_q_i)));
+            }
+        } else {
+            ratio = sum_r;
+            for (Py_ssize_t i = 0; i < kept; i++) room.kept_u[i] = 0;
+        }
+    } else {
+        ratio = sum_x / sum_t;
+        conditional = log(ratio) + (tempered ? expected / T : expected) / sum_t;
+    }
+    double lag = log(whole) + (most - label_logit); /* log(1 - rho) - log(rho) */
     double label_loss = lag > 0 ? lag + log1p(exp(-lag)) : log1p(exp(lag));
-    double loss = label_loss + batch->beta * (conditional < 0 ? 0 : conditional);
+    double loss = label_loss + inside + batch->beta * T * T * (conditional < 0 ? 0 : conditional);
     if (!batch->gradient.data) return loss;
 
-    /* u = r - q and its root, both times the sum of e_s; equal logits have equal sums, and a u of exactly 0. */
-    float teacher_scale = (float)ratio, least[LANES] = {0};
-    for (Py_ssize_t start = 0; start < width; start += LANES)
-        for (Py_ssize_t lane = 0; lane < LANES; lane++) {
-            float u = s[start + lane] - teacher_scale * t[start + lane];
-            t[start + lane] = u;
-            least[lane] = u < least[lane] ? u : least[lane];
+    /* u = r - q and its root, both times the sum of e_s; equal logits have equal sums, and a u of exactly 0. With a
+       truncated teacher u is the true one, and a multiple of the row on the rest. */
+    float teacher_scale = (float)ratio, multiple = (float)on_row, zeta = 0;
+    if (!truncated || multiple < 0) {
+        float least[LANES] = {0};
+        for (Py_ssize_t start = 0; start < width; start += LANES)
+            for (Py_ssize_t lane = 0; lane < LANES; lane++) {
+                float u = truncated ? multiple * x[start + lane] : x[start + lane] - teacher_scale * t[start + lane];
+                t[start + lane] = u;
+                least[lane] = u < least[lane] ? u : least[lane];
+            }
+        for (Py_ssize_t i = 0; i < kept; i++) {
+            float u = room.kept_u[i], *lane = &least[room.kept[i] & (LANES - 1)];
+            t[room.kept[i]] = u;
+            *lane = u < *lane ? u : *lane;
         }
-    /* Any set of classes bounds the root from above, and one class of each lane bounds it well. */
-    float zeta = descend(t, width, descend(least, LANES, 0));
+        /* Any set of classes bounds the root from above, and one class of each lane bounds it well. */
+        zeta = descend(t, width, descend(least, LANES, 0, (double)correct), (double)correct);
+    } else
+        zeta = descend(room.kept_u, kept, 0, (double)correct); /* no other class is negative */
 
-    double residual = batch->weight / (1 + exp(-lag));
-    float on_label = (float)(residual / sum_s), on_teacher = (float)(batch->beta * batch->weight / sum_s);
-    float at_label = (float)((double)on_teacher * zeta - residual);
+    double residual = batch->weight / (1 + exp(-lag)), confidence = batch->weight / (1 + exp(lag));
+    float on_label = (float)(residual / whole * back);
+    float on_teacher = (float)(batch->beta * batch->weight * (truncated ? 1 : T) / (truncated ? 1 : sum_x));
     char *row = batch->gradient.data + number * batch->gradient.row_bytes;
-    if (ratio != ratio) at_label = NAN;
     /* max(u, zeta) in this order lets a nan through. */
-    if (batch->gradient.dtype == FLOAT32) {
-        float *v = (float *)row;
-        for (Py_ssize_t j = 0; j < classes; j++) v[j] = on_label * s[j] + on_teacher * (t[j] < zeta ? zeta : t[j]);
-        v[label] = at_label;
-    } else {
-        uint16_t *v = (uint16_t *)row;
-        for (Py_ssize_t j = 0; j < classes; j++)
-            v[j] = to_bfloat(on_label * s[j] + on_teacher * (t[j] < zeta ? zeta : t[j]));
-        v[label] = to_bfloat(at_label);
+#define U(j) (truncated ? multiple * x[j] : t[j])
+#define WRITE(type, rounded)                                                                             \
+    {                                                                                                    \
+        type *v = (type *)row;                                                                           \
+        for (Py_ssize_t j = 0; j < classes; j++)                                                         \
+            v[j] = rounded(on_label * s[j] + on_teacher * (U(j) < zeta ? zeta : U(j)));                  \
+        for (Py_ssize_t i = 0; i < kept; i++) {                                                          \
+            float u = room.kept_u[i], p = (float)(residual * exp(room.kept_logit[i] - most) / whole);    \
+            v[room.kept[i]] = rounded(p + on_teacher * (u < zeta ? zeta : u));                           \
+        }                                                                                                \
+        for (Py_ssize_t i = 0; i < correct; i++) {                                                       \
+            double share = correct > 1 ? room.share[i] : 1;                                              \
+            double moved = correct > 1 ? confidence * (exp(room.logit[i] - label_logit) - share) : 0;    \
+            double at_label = (double)on_teacher * zeta - residual * share + moved;                      \
+            v[room.correct[i]] = rounded(ratio != ratio ? NAN : (float)at_label);                        \
+        }                                                                                                \
     }
+    if (batch->gradient.dtype == FLOAT32) WRITE(float, (float))
+    else WRITE(uint16_t, to_bfloat)
+#undef WRITE
+#undef U
     return loss;
 }
 
-static void all_rows(const struct batch *batch, int threads) {
-#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+typedef double row_function(const struct batch *, Py_ssize_t, struct room, Py_ssize_t *);
+#define ROW_FUNCTION(name, tempered, truncated)                                                               \
+    FOR_EACH_PROCESSOR                                                                                        \
+    static double name(const struct batch *batch, Py_ssize_t number, struct room room, Py_ssize_t *state) {   \
+        return row_loss(batch, number, room, state, tempered, truncated);                                     \
+    }
+ROW_FUNCTION(whole_row, 0, 0)
+ROW_FUNCTION(whole_row_softened, 1, 0)
+ROW_FUNCTION(truncated_row, 0, 1)
+ROW_FUNCTION(truncated_row_softened, 1, 1)
+
+/* The parts of a thread's scratch memory, each a multiple of eight bytes; their total where there is no memory yet. */
+static size_t divide(char *memory, struct room *room, Py_ssize_t width, Py_ssize_t places, int tempered, int soft) {
+    size_t rows = width * sizeof(float), correct = soft ? rows : sizeof(double);
+    size_t kept = (places + 1) * sizeof(double), at = 0;
+#define PART(name, bytes) room->name = (void *)((uintptr_t)memory + at), at += (bytes)
+    PART(s, rows);
+    PART(t, rows);
+    PART(x, tempered ? rows : 0);
+    PART(correct, correct);
+    PART(share, correct);
+    PART(logit, correct);
+    PART(kept_logit, kept);
+    PART(kept_log_prob, kept);
+    PART(kept, kept);
+    PART(kept_u, kept);
+#undef PART
+    return at;
+}
+
+struct counts {
+    Py_ssize_t ignored, wrong; /* rows that are ignored; the first that is wrong, or -1 */
+};
+
+static struct counts all_rows(const struct batch *batch, int threads) {
+    int tempered = batch->temperature != 1, truncated = batch->top.places > 0;
+    row_function *loss_of = truncated ? (tempered ? truncated_row_softened : truncated_row)
+                                      : (tempered ? whole_row_softened : whole_row);
+    Py_ssize_t ignored = 0, wrong = batch->rows;
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1) reduction(+ : ignored)
     for (Py_ssize_t number = 0; number < batch->rows; number++) {
         int thread = 0;
 #ifdef _OPENMP
         thread = omp_get_thread_num();
 #endif
         double loss = 0;
-        if (batch->valid && !batch->valid[number]) {
+        Py_ssize_t state = batch->valid && !batch->valid[number] ? IGNORED : 0;
+        if (!state) {
+            struct room room;
+            divide(batch->scratch + thread * batch->thread_bytes, &room, batch->width, batch->top.places, tempered,
+                   batch->soft.data != NULL);
+            loss = loss_of(batch, number, room, &state);
+        }
+        if (state) {
             const struct logits *gradient = &batch->gradient;
             if (gradient->data)
                 memset(gradient->data + number * gradient->row_bytes, 0,
                        batch->classes * (gradient->dtype == FLOAT32 ? sizeof(float) : sizeof(uint16_t)));
-        } else {
-            float *s = batch->scratch + 2 * thread * batch->width;
-            loss = row_loss(batch, number, s, s + batch->width);
+        }
+        ignored += state == IGNORED;
+        if (state == WRONG) {
+#pragma omp critical
+            wrong = number < wrong ? number : wrong;
         }
         batch->losses[number] = (float)loss;
     }
+    return (struct counts){ignored, wrong < batch->rows ? wrong : -1};
 }
 
 /* A copy of the labels, checked, or NULL with an exception. In a compiled graph nothing else checks them; and other
@@ -251,36 +485,60 @@ static int64_t *checked_labels(const void *labels, Py_ssize_t rows, Py_ssize_t c
 /* Takes addresses as numbers, of memory that tpkd_kernel.py has checked and holds. */
 static PyObject *losses_and_directions(PyObject *Py_UNUSED(module), PyObject *args) {
     struct batch batch;
-    Py_ssize_t student, teacher, gradient, labels, valid, losses, scratch;
+    Py_ssize_t student, teacher, gradient, soft, labels, valid, losses, scratch;
+    Py_ssize_t log_probs, indices, label_log_probs, rest_log_probs;
     int threads;
-    if (!PyArg_ParseTuple(args, "(nni)(nni)(nni)nnnnnnddi", &student, &batch.student.row_bytes, &batch.student.dtype,
-                          &teacher, &batch.teacher.row_bytes, &batch.teacher.dtype, &gradient,
-                          &batch.gradient.row_bytes, &batch.gradient.dtype, &labels, &valid, &losses, &scratch,
-                          &batch.rows, &batch.classes, &batch.beta, &batch.weight, &threads))
+    if (!PyArg_ParseTuple(args, "(nni)(nni)(nni)(nni)(nnnnn)nnnnnnddddi", &student, &batch.student.row_bytes,
+                          &batch.student.dtype, &teacher, &batch.teacher.row_bytes, &batch.teacher.dtype, &gradient,
+                          &batch.gradient.row_bytes, &batch.gradient.dtype, &soft, &batch.soft.row_bytes,
+                          &batch.soft.dtype, &log_probs, &indices, &label_log_probs, &rest_log_probs,
+                          &batch.top.places, &labels, &valid, &losses, &scratch, &batch.rows, &batch.classes,
+                          &batch.beta, &batch.temperature, &batch.weight, &batch.tolerance, &threads))
         return NULL;
     batch.student.data = (char *)student;
     batch.teacher.data = (char *)teacher;
     batch.gradient.data = (char *)gradient;
+    batch.soft.data = (char *)soft;
+    batch.top.log_probs = (const float *)log_probs;
+    batch.top.indices = (const int64_t *)indices;
+    batch.top.label_log_probs = (const double *)label_log_probs;
+    batch.top.rest_log_probs = (const double *)rest_log_probs;
     batch.valid = (const char *)valid;
     batch.losses = (float *)losses;
-    batch.scratch = (float *)scratch;
+    batch.scratch = (char *)scratch;
     batch.width = (batch.classes + LANES - 1) & -LANES;
-    int64_t *copy = checked_labels((const void *)labels, batch.rows, batch.classes);
-    if (!copy) return NULL;
+    struct room room;
+    batch.thread_bytes = divide(NULL, &room, batch.width, batch.top.places, batch.temperature != 1, soft != 0);
+    int64_t *copy = NULL;
+    if (!soft) {
+        copy = checked_labels((const void *)labels, batch.rows, batch.classes);
+        if (!copy) return NULL;
+    }
     batch.labels = copy;
     double total = 0;
+    struct counts counts;
     Py_BEGIN_ALLOW_THREADS
-    all_rows(&batch, threads);
+    counts = all_rows(&batch, threads);
     /* In one order, however many threads there were. */
     for (Py_ssize_t number = 0; number < batch.rows; number++) total += batch.losses[number];
     Py_END_ALLOW_THREADS
     PyMem_Free(copy);
-    return PyFloat_FromDouble((float)(total * batch.weight));
+    return Py_BuildValue("dnn", (double)(float)(total * batch.weight), counts.ignored, counts.wrong);
+}
+
+static PyObject *scratch_bytes(PyObject *Py_UNUSED(module), PyObject *args) {
+    Py_ssize_t classes, places;
+    int tempered, soft;
+    struct room room;
+    if (!PyArg_ParseTuple(args, "nnpp", &classes, &places, &tempered, &soft)) return NULL;
+    return PyLong_FromSize_t(divide(NULL, &room, (classes + LANES - 1) & -LANES, places, tempered, soft));
 }
 
 static PyMethodDef methods[] = {
     {"losses_and_directions", losses_and_directions, METH_VARARGS,
-     "Write losses and directions of a batch; return the weighted sum of the losses."},
+     "Write losses and directions of a batch; return the weighted sum of the losses, the number of ignored rows, and "
+     "the first row with a soft label or a kept class that is wrong, or -1."},
+    {"scratch_bytes", scratch_bytes, METH_VARARGS, "Bytes of scratch memory that one thread works in."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -7,6 +7,8 @@ def losses_and_directions(
     student: _Logits,
     teacher: _Logits,
     gradient: _Logits,
+    soft: _Logits,
+    top_k: tuple[int, int, int, int, int],
     labels: int,
     valid: int,
     losses: int,
@@ -14,7 +16,10 @@ def losses_and_directions(
     rows: int,
     classes: int,
     beta: float,
+    temperature: float,
     weight: float,
+    tolerance: float,
     threads: int,
     /,
-) -> float: ...
+) -> tuple[float, int, int]: ...
+def scratch_bytes(classes: int, places: int, tempered: bool, soft: bool, /) -> int: ...

@@ -81,6 +81,8 @@ class Objective(ABC):
     paper_accuracy: ClassVar[PaperAccuracy | None] = None
     takes_soft_labels: ClassVar[bool] = False
     """Whether labels may be probabilities, as those of mixup."""
+    top_k_condition: ClassVar[str] = ""
+    """What to set so that `takes_top_k`, where there is something."""
 
     @property
     def takes_top_k(self) -> bool:
@@ -127,7 +129,22 @@ class Objective(ABC):
         if batch.reduction != "mean" and not self.separable:
             problem = f"reduction: expected 'mean', got {batch.reduction!r}"
             raise ValueError(f"{problem}: objective {self.name!r} is not a sum over positions")
+        self.check_kinds(batch.teacher_logits, batch.labels)
         return self.compute_losses(batch)
+
+    def check_kinds(self, teacher: object, labels: object) -> None:
+        """Refuse soft labels or a truncated teacher by name where the objective is not defined for them."""
+        if not self.takes_soft_labels and isinstance(labels, Tensor) and labels.is_floating_point():
+            raise ValueError(
+                f"labels: objective {self.name!r} takes integer classes, got {labels.dtype} of shape "
+                f"{tuple(labels.shape)}; for soft labels, as those of mixup, use ce, kd, kl-dist, xe-kl or tpkd"
+            )
+        if not self.takes_top_k and isinstance(teacher, TopK):
+            remedy = self.top_k_condition or "use a teacher with all classes, or tpkd, ce, or kd at temperature 1"
+            raise ValueError(
+                f"teacher_logits: objective {self.name!r} needs all classes, got a teacher truncated to its top "
+                f"{teacher.k}: {remedy}"
+            )
 
     @abstractmethod
     def compute_losses(self, batch: Batch) -> dict[str, Tensor]:

@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from tpkd.geometry.divergences import conditional_loss, imitation_loss, label_loss
+from tpkd.geometry.top_k import TopK
 from tpkd.objectives.base import PaperAccuracy
 from tpkd.objectives.registry import register
 from tpkd.objectives.tpkd import DirectionObjective
@@ -19,9 +20,9 @@ class TPKDWithoutCE(DirectionObjective):
     ablation = ("Without CE gradient", "d/2")
     paper_accuracy = PaperAccuracy(vision=(85.33, 0.05), text=(91.60, 0.07))
 
-    def row_values(self, student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
+    def row_values(self, student: Tensor, teacher: Tensor | TopK, labels: Tensor) -> Tensor:
         """beta L_cond."""
-        return self.beta * conditional_loss(student, teacher, labels)
+        return self.beta * conditional_loss(student, teacher, labels, temperature=self.temperature)
 
 
 @register
@@ -35,9 +36,16 @@ class SafeFullKL(DirectionObjective):
     ablation = ("Safe full-KL", "h + Π(p − t)/2")
     paper_accuracy = PaperAccuracy(vision=(87.21, 0.04), text=(93.33, 0.29))
 
-    def row_values(self, student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
+    @property
+    def takes_top_k(self) -> bool:
+        """No: the full-imitation gradient needs every class."""
+        return False
+
+    def row_values(self, student: Tensor, teacher: Tensor | TopK, labels: Tensor) -> Tensor:
         """L_CE + beta L_T."""
-        return label_loss(student, labels) + self.beta * imitation_loss(student, teacher, labels)
+        assert isinstance(teacher, Tensor)
+        imitation = imitation_loss(student, teacher, labels, temperature=self.temperature)
+        return label_loss(student, labels) + self.beta * imitation
 
 
 @register
@@ -62,6 +70,6 @@ class CompensationOnly(DirectionObjective):
     control = True
     ablation = ("Compensation only (ours)", "h + ℓa₀/2")  # a row that the paper's table does not have
 
-    def row_values(self, student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
+    def row_values(self, student: Tensor, teacher: Tensor | TopK, labels: Tensor) -> Tensor:
         """L_CE."""
         return label_loss(student, labels)

@@ -1,6 +1,6 @@
 """Cross-entropy: learning from labels alone."""
 
-from jaxtyping import Float, Int
+from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.nn import functional
 
@@ -9,15 +9,21 @@ from tpkd.objectives.registry import register
 from tpkd.objectives.row_objective import RowObjective
 
 
-def label_rows(student: Float[Tensor, "rows K"], labels: Int[Tensor, "rows"]) -> Float[Tensor, "rows"]:
+def label_rows(student: Float[Tensor, "rows K"], labels: Shaped[Tensor, "..."]) -> Float[Tensor, "rows"]:
     """-log p_y of each row, the label term of every method; its gradient is h = p - e_y.
+
+    Labels are classes, or probabilities s of the shape of the student: then -sum_j s_j log p_j, with gradient p - s.
 
     Example:
         >>> import torch
         >>> label_rows(torch.zeros(2, 4), torch.tensor([0, 3]))
         tensor([1.3863, 1.3863])
     """
-    return functional.cross_entropy(student, labels, reduction="none")
+    if not labels.is_floating_point():
+        return functional.cross_entropy(student, labels, reduction="none")
+    # A class without probability counts nothing, also where the student rules it out.
+    log_probs = student.log_softmax(-1).masked_fill(labels == 0, 0.0)
+    return -(labels * log_probs).sum(-1)
 
 
 @register
@@ -29,6 +35,8 @@ class CrossEntropy(RowObjective):
     summary = "labels alone, without a teacher"
     source = "the standard classification loss"
     needs = frozenset({"labels"})
+    takes_soft_labels = True
+    takes_top_k = True  # it does not ask the teacher
     ablation = ("CE", "h")
     paper_accuracy = PaperAccuracy(vision=(87.37, 0.07), text=(93.24, 0.28))
 
@@ -39,7 +47,7 @@ class CrossEntropy(RowObjective):
 
 def cross_entropy_loss(
     student_logits: Float[Tensor, "..."],
-    labels: Int[Tensor, "..."],
+    labels: Shaped[Tensor, "..."],
     *,
     ignore_index: int = -100,
     reduction: str = "mean",

@@ -1,9 +1,11 @@
 """KD: cross-entropy plus imitation of the whole softened teacher distribution."""
 
-from jaxtyping import Float, Int
+import torch
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from tpkd.geometry.divergences import kl_divergence
+from tpkd.geometry.top_k import TopK, what_is_known
 from tpkd.objectives.base import PaperAccuracy
 from tpkd.objectives.cross_entropy import label_rows
 from tpkd.objectives.registry import register
@@ -24,6 +26,29 @@ def imitation_rows(
     return T**2 * kl_divergence((teacher / T).log_softmax(-1), (student / T).log_softmax(-1))
 
 
+def merged_imitation_rows(
+    student: Float[Tensor, "rows K"], teacher: TopK, labels: Int[Tensor, "rows"]
+) -> Float[Tensor, "rows"]:
+    """KL(t || p) of each row where all classes that a truncated teacher did not keep count as one.
+
+    EXTENSIONS 2: it is KL(t^ || p) of the teacher that the student completes, and its gradient is p - t^.
+
+    Example:
+        >>> import torch
+        >>> top_k = TopK(torch.tensor([[0.5]]).log(), torch.tensor([[0]]))
+        >>> merged_imitation_rows(torch.zeros(1, 4), top_k, torch.tensor([0]))
+        tensor([0.1438])
+    """
+    known = what_is_known(teacher, labels, student.shape[-1], student.dtype)
+    log_target = torch.cat([known.log_probs, known.log_rest.unsqueeze(-1)], dim=-1).log_softmax(-1)
+    log_probs = student.log_softmax(-1)
+    # Where nothing was cut its place holds the log of one: a finite number, which the target rules out.
+    rest = known.rest | ~known.rest.any(-1, keepdim=True)
+    log_rest = torch.where(rest, log_probs, -torch.inf).logsumexp(-1, keepdim=True)
+    log_given = torch.where(known.rest, 0.0, log_probs)  # of the rest only the total counts
+    return kl_divergence(log_target, torch.cat([log_given, log_rest], dim=-1))
+
+
 @register
 class KD(RowObjective):
     """Labels and the whole softened teacher."""
@@ -35,20 +60,31 @@ class KD(RowObjective):
     name = "kd"
     title = "KD"
     summary = "cross-entropy plus imitation of the softened teacher"
+    takes_soft_labels = True
     source = "Hinton et al. 2015; mdistiller"
     reconstruction = "the label weight: the paper states a distillation coefficient of 1, read as CE + KD"
     paper_accuracy = PaperAccuracy(vision=(87.58, 0.07), text=(93.46, 0.34))
 
-    def row_losses(self, student: Tensor, teacher: Tensor, labels: Tensor) -> Tensor:
+    top_k_condition = "set temperature=1, where the classes that were cut count as one"
+
+    @property
+    def takes_top_k(self) -> bool:
+        """At temperature 1 alone: softened, the classes that were cut have no known total."""
+        return self.temperature == 1
+
+    def row_losses(self, student: Tensor, teacher: Tensor | TopK, labels: Tensor) -> Tensor:
         """ce_weight L_CE + kd_weight T^2 KL(t^T || p^T)."""
-        imitation = imitation_rows(student, teacher, self.temperature)
+        if isinstance(teacher, TopK):
+            imitation = merged_imitation_rows(student, teacher, labels)
+        else:
+            imitation = imitation_rows(student, teacher, self.temperature)
         return self.ce_weight * label_rows(student, labels) + self.kd_weight * imitation
 
 
 def kd_loss(
     student_logits: Float[Tensor, "..."],
     teacher_logits: Float[Tensor, "..."],
-    labels: Int[Tensor, "..."],
+    labels: Shaped[Tensor, "..."],
     *,
     temperature: float = 4.0,
     ce_weight: float = 1.0,

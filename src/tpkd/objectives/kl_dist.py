@@ -1,6 +1,6 @@
 """KL-Dist: imitation of the teacher alone."""
 
-from jaxtyping import Float, Int
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from tpkd.objectives.base import PaperAccuracy
@@ -18,6 +18,7 @@ class KLDist(RowObjective):
     name = "kl-dist"
     title = "KL-Dist"
     summary = "full imitation of the teacher, without labels"
+    takes_soft_labels = True
     source = "Roth et al. 2024; FantasticGains"
     needs = frozenset({"teacher_logits"})
     paper_accuracy = PaperAccuracy(vision=(82.26, 0.05), text=(93.38, 0.19))
@@ -30,7 +31,7 @@ class KLDist(RowObjective):
 def kl_dist_loss(
     student_logits: Float[Tensor, "..."],
     teacher_logits: Float[Tensor, "..."],
-    labels: Int[Tensor, "..."] | None = None,
+    labels: Shaped[Tensor, "..."] | None = None,
     *,
     temperature: float = 1.0,
     ignore_index: int = -100,

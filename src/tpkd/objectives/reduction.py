@@ -7,9 +7,10 @@ from numbers import Real
 from typing import TypeGuard
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from tpkd.geometry.correct import normalised_probabilities
 from tpkd.geometry.inputs import (
     can_read_values,
     check_ignore_index,
@@ -30,7 +31,8 @@ class Rows:
     student: Float[Tensor, "rows K"]
     others: dict[str, Float[Tensor, "rows K"]]
     """Detached companions of the student: the teacher, a frozen initial student."""
-    labels: Int[Tensor, "rows"]
+    labels: Int[Tensor, "rows"] | Float[Tensor, "rows K"]
+    """Classes, or probabilities that sum to one."""
     valid: Bool[Tensor, "rows"] | None
     """`None` where all rows are known to be valid."""
     position_shape: torch.Size
@@ -40,13 +42,15 @@ class Rows:
 def as_rows(
     student_logits: Float[Tensor, "..."],
     others: dict[str, Float[Tensor, "..."]],
-    labels: Int[Tensor, "..."] | None,
+    labels: Shaped[Tensor, "..."] | None,
     *,
     ignore_index: int,
     min_classes: int = 2,
     labels_only_mask: bool = False,
 ) -> Rows:
     """Check logits `(K,)`, `(N, K)` or `(N, K, d1, ...)` with labels of the same shape without `K`, and flatten them.
+
+    Labels may be probabilities of the shape of the logits; of those, rows of zeros are ignored.
 
     Ignored positions are replaced before any arithmetic: their NaNs reach neither the value nor the gradient. Without
     any, rows may share memory with the logits.
@@ -56,18 +60,46 @@ def as_rows(
     shape = student_logits.shape
     position_shape, num_classes = shape[:class_axis] + shape[class_axis + 1 :], shape[class_axis]
     valid: Tensor | None = None
-    if labels is None and labels_only_mask:
+    soft = isinstance(labels, Tensor) and labels.is_floating_point()
+    if soft:
+        classes = labels
+    elif labels is None and labels_only_mask:
         check_ignore_index(ignore_index)
         classes = torch.zeros(position_shape.numel(), dtype=torch.long, device=student_logits.device)
     else:
         classes, valid = flat_labels(labels, position_shape, num_classes, ignore_index)
     dtype = computation_dtype(student_logits, *others.values())
+    if soft:
+        assert labels is not None
+        check_ignore_index(ignore_index)
+        classes, valid = soft_rows(labels, shape, class_axis, dtype)
 
     def rows(logits: Tensor) -> Tensor:
         return without_ignored(logit_rows(logits.to(dtype), class_axis), valid)
 
     companions = {name: rows(logits.detach()) for name, logits in others.items()}
     return Rows(rows(student_logits), companions, classes, valid, position_shape)
+
+
+def soft_rows(
+    labels: Float[Tensor, "..."], logits_shape: torch.Size, class_axis: int, dtype: torch.dtype
+) -> tuple[Float[Tensor, "rows K"], Bool[Tensor, "rows"] | None]:
+    """Check probabilities as labels and flatten them; an ignored row, of zeros, becomes class 0.
+
+    Example:
+        >>> soft_rows(torch.tensor([[0.5, 0.5], [0.0, 0.0]]), torch.Size([2, 2]), 1, torch.float32)
+        (tensor([[0.5000, 0.5000],
+                [1.0000, 0.0000]]), tensor([ True, False]))
+    """
+    if labels.shape != logits_shape:
+        expected = f"the shape of the logits {tuple(logits_shape)} for probabilities"
+        raise ValueError(f"labels: expected {expected}, got {labels.dtype} of shape {tuple(labels.shape)}")
+    flat = logit_rows(labels, class_axis)
+    shares, valid = normalised_probabilities(flat, flat.shape, dtype, zero_rows=True)
+    if can_read_values(valid) and valid.all():
+        return shares, None
+    first = torch.arange(shares.shape[-1], device=shares.device) == 0
+    return torch.where(valid.unsqueeze(-1), shares, first.to(shares.dtype)), valid
 
 
 def logit_rows(logits: Float[Tensor, "..."], class_axis: int) -> Float[Tensor, "rows K"]:

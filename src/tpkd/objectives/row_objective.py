@@ -4,9 +4,10 @@ from abc import abstractmethod
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from jaxtyping import Float, Int
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from tpkd.geometry.top_k import TopK, check_top_k_batch
 from tpkd.objectives.base import BATCH_NEEDS, Batch, Objective
 from tpkd.objectives.reduction import IGNORE_INDEX, as_rows, check_reduction, reduce_rows
 
@@ -44,14 +45,15 @@ class RowObjective(Objective):
         """The loss of each row: `row_losses(self, student, teacher, labels)`, of `(rows, K)` twice and `(rows,)`.
 
         No gradient flows to the teacher, which is `None` where it is not needed; an ignored row holds zeros. Do not
-        write into the tensors: they may be the caller's own.
+        write into the tensors: they may be the caller's own. A method with `takes_soft_labels = True` may get labels
+        `(rows, K)`, one with `takes_top_k` a teacher that is a `TopK`.
         """
 
     def __call__(
         self,
         student_logits: Float[Tensor, "..."],
-        teacher_logits: Float[Tensor, "..."] | None = None,
-        labels: Int[Tensor, "..."] | None = None,
+        teacher_logits: Float[Tensor, "..."] | TopK | None = None,
+        labels: Shaped[Tensor, "..."] | None = None,
         *,
         initial_logits: Float[Tensor, "..."] | None = None,
         ignore_index: int = IGNORE_INDEX,
@@ -61,8 +63,13 @@ class RowObjective(Objective):
     ) -> Float[Tensor, "..."]:
         """The loss as a function; see `tpkd_loss` for the arguments. `more` is what else `row_losses` takes."""
         check_reduction(reduction, num_items)
+        self.check_kinds(teacher_logits, labels)
         needs, given = self.needs, {"teacher_logits": teacher_logits, "initial_logits": initial_logits}
         others: dict[str, Any] = {name: logits for name, logits in given.items() if name in needs}
+        top_k = others.pop("teacher_logits") if isinstance(others.get("teacher_logits"), TopK) else None
+        if top_k is not None:
+            last = student_logits if student_logits.ndim == 1 else student_logits.movedim(1, -1)
+            check_top_k_batch(last, top_k, labels, ignore_index=ignore_index)
         rows = as_rows(
             student_logits,
             others,
@@ -71,7 +78,7 @@ class RowObjective(Objective):
             min_classes=self.min_classes,
             labels_only_mask="labels" not in needs,
         )
-        teacher = rows.others.pop("teacher_logits", None)
+        teacher = rows.others.pop("teacher_logits", None) if top_k is None else top_k.rows()
         losses = self.row_losses(rows.student, teacher, rows.labels, **rows.others, **more)
         return reduce_rows(losses, rows, reduction=reduction, num_items=num_items)
 

@@ -15,25 +15,34 @@ The root scales with u: r, u and zeta stay multiplied by the student's sum of ex
 dividing by it. Whatever zeta is, max(u_j, zeta) >= zeta holds bit by bit, so that v protects every margin by
 construction.
 
+Beyond the paper: with m correct classes the root is that of sum_j min(u_j - zeta, 0) = m zeta, and m takes the place
+of 1 above; at a temperature T, u is T times the difference of the softened r and q; with a truncated teacher q is
+completed by r.
+
 The algorithm exists twice: compiled, one row at a time (`_kernel.c`), for the usual training dtypes on a CPU; and as
 tensor code, a block of rows at a time (below), for accelerators, other dtypes, and where no C compiler was at hand.
+What goes beyond the paper has one plain tensor code (`tpkd_traced.py`), here in blocks.
 """
 
 import itertools
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 from torch.nn.functional import softplus
 
 from tpkd.geometry.cone import safe_threshold
 from tpkd.geometry.inputs import can_read_values, computation_dtype
-from tpkd.objectives.tpkd_kernel import kernel_takes, kernel_values_and_direction
+from tpkd.geometry.top_k import TopK
+from tpkd.objectives.tpkd_kernel import Outcome, kernel_takes, kernel_values_and_direction
+from tpkd.objectives.tpkd_traced import plain_values_and_direction
 
 _SCRATCH_BYTES = 4_000_000
 """Working memory beside the gradient."""
 _ROW_NUMBERS = 160
 """Numbers that are kept of every row while its block is worked on, at most."""
+_PLAIN_BUFFERS = 12
+"""Rows that the plain tensor code holds for each row of logits, at most; a truncated teacher takes some more."""
 _LANES = 32
 _FEW, _FEW_BLIND = 128, 1024
 """Classes that are sorted at once: blindly more, because there no step is saved, and an accelerator sorts quickly."""
@@ -43,40 +52,47 @@ _BLIND_STEPS = 8
 
 def values_and_direction(
     student: Float[Tensor, "rows K"],
-    teacher: Float[Tensor, "rows K"],
-    labels: Int[Tensor, "rows"],
+    teacher: Float[Tensor, "rows K"] | TopK,
+    labels: Shaped[Tensor, "..."],
     valid: Tensor | None,
     beta: float,
     weight: float,
     wanted: bool,
     *,
+    temperature: float = 1.0,
     overwrite: bool = False,
-) -> tuple[Float[Tensor, "rows"], Float[Tensor, "rows K"] | None, Float[Tensor, ""]]:
+) -> Outcome:
     """The loss of every row, `weight` times its direction in the dtype of the student, and `weight` times all losses.
 
-    Losses and directions are zero where not valid. There is no direction unless one is `wanted`; with `overwrite` it
-    takes the place of the student.
+    Labels are classes `(rows,)` or probabilities `(rows, K)`. Losses and directions are zero where not valid. There is
+    no direction unless one is `wanted`; with `overwrite` it takes the place of the student.
 
     Example:
         >>> student, teacher = torch.tensor([[4.0, 1.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.5]])
-        >>> values_and_direction(student, teacher, torch.tensor([0]), None, 0.5, 1.0, True)[1]
+        >>> values_and_direction(student, teacher, torch.tensor([0]), None, 0.5, 1.0, True).direction
         tensor([[-0.1521,  0.2234, -0.0712]])
     """
     compute = kernel_values_and_direction if kernel_takes(student, teacher, labels) else _by_blocks
-    return compute(student, teacher, labels, valid, beta, weight, wanted, overwrite)
+    return compute(student, teacher, labels, valid, beta, weight, wanted, temperature=temperature, overwrite=overwrite)
 
 
 def _by_blocks(
     student: Tensor,
-    teacher: Tensor,
+    teacher: Tensor | TopK,
     labels: Tensor,
     valid: Tensor | None,
     beta: float,
     weight: float,
     wanted: bool,
+    *,
+    temperature: float,
     overwrite: bool,
-) -> tuple[Tensor, Tensor | None, Tensor]:
+) -> Outcome:
     """Any batch on any device, in blocks of rows that share one scratch memory."""
+    if isinstance(teacher, TopK) or labels.is_floating_point() or temperature != 1:
+        return _plain_by_blocks(
+            student, teacher, labels, valid, beta, weight, wanted, temperature=temperature, overwrite=overwrite
+        )
     num_rows, num_classes = student.shape
     dtype = computation_dtype(student, teacher)
     direction = None
@@ -100,7 +116,45 @@ def _by_blocks(
             values.masked_fill_(ignored, 0.0)
             if direction is not None:
                 direction.masked_fill_(ignored, 0.0)
-    return values.squeeze(-1), direction, values.sum().mul_(weight)
+    return Outcome(values.squeeze(-1), direction, values.sum().mul_(weight))
+
+
+def _plain_by_blocks(
+    student: Tensor,
+    teacher: Tensor | TopK,
+    labels: Tensor,
+    valid: Tensor | None,
+    beta: float,
+    weight: float,
+    wanted: bool,
+    *,
+    temperature: float,
+    overwrite: bool,
+) -> Outcome:
+    """What goes beyond the paper, in blocks that keep the scratch memory of the plain tensor code bounded."""
+    num_rows, num_classes = student.shape
+    top_k = isinstance(teacher, TopK)
+    dtype = computation_dtype(student, teacher.log_probs if isinstance(teacher, TopK) else teacher)
+    rows = max(1, int(_SCRATCH_BYTES / (dtype.itemsize * (_PLAIN_BUFFERS + 4 * top_k) * num_classes)))
+    direction = None
+    if wanted:
+        direction = student if overwrite else torch.empty_like(student, memory_format=torch.contiguous_format)
+    values = [student.new_empty(0, dtype=dtype)]
+    with torch.no_grad():
+        for start in range(0, num_rows, rows):
+            part = slice(start, start + rows)
+            zt = teacher[part] if isinstance(teacher, TopK) else teacher[part].to(dtype)
+            losses, found = plain_values_and_direction(
+                student[part].to(dtype), zt, labels[part], beta, temperature, wanted, threshold
+            )
+            if valid is not None:
+                losses = losses.masked_fill(~valid[part], 0.0)
+            values.append(losses)
+            if direction is not None and found is not None:
+                found = found if valid is None else found.masked_fill(~valid[part].unsqueeze(-1), 0.0)
+                direction[part] = found.mul_(weight)
+        losses = torch.cat(values)
+        return Outcome(losses, direction, losses.sum().mul_(weight))
 
 
 def _block(
@@ -147,10 +201,11 @@ def _block(
     return values
 
 
-def threshold(u: Float[Tensor, "rows K"]) -> Float[Tensor, "rows 1"]:
+def threshold(u: Float[Tensor, "rows K"], correct: int | Int[Tensor, "rows"] = 1) -> Float[Tensor, "rows 1"]:
     """The root zeta: at once for few classes, else by steps from the root of the least of each lane.
 
-    Steps are taken until none of them moves, or a fixed number of them where no value may be read.
+    `correct` is the number of correct classes. Steps are taken until none of them moves, or a fixed number of them
+    where no value may be read.
 
     Example:
         >>> threshold(torch.tensor([[-0.6, -0.1, 0.7]]))
@@ -158,14 +213,15 @@ def threshold(u: Float[Tensor, "rows K"]) -> Float[Tensor, "rows 1"]:
     """
     zero = u.new_zeros(len(u))
     if _are_few(u):
-        return safe_threshold(zero, u).unsqueeze(-1)
+        return safe_threshold(zero, u, correct).unsqueeze(-1)
     may_look, height = can_read_values(u), u.shape[-1] // _LANES
     lanes = u[:, : height * _LANES].view(len(u), height, _LANES)
-    upper = safe_threshold(zero, lanes.amin(1)).unsqueeze(-1)
+    upper = safe_threshold(zero, lanes.amin(1), correct).unsqueeze(-1)
+    weight = correct.unsqueeze(-1) if isinstance(correct, Tensor) else correct
     active = torch.empty_like(u)
     for _ in itertools.count() if may_look else range(_BLIND_STEPS):
         torch.lt(u, upper, out=active)
-        slope = active.sum(-1, keepdim=True).add_(1)
+        slope = active.sum(-1, keepdim=True).add_(weight)
         bound = active.mul_(u).sum(-1, keepdim=True).div_(slope)
         if may_look and not (bound < upper).any():
             break

@@ -1,6 +1,6 @@
 """XE-KL: one mixture of imitation and label learning."""
 
-from jaxtyping import Float, Int
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from tpkd.objectives.base import PaperAccuracy
@@ -21,6 +21,7 @@ class XEKL(RowObjective):
     name = "xe-kl"
     title = "XE-KL"
     summary = "one mixture of imitation and cross-entropy"
+    takes_soft_labels = True
     source = "Roth et al. 2024; FantasticGains"
     reconstruction = (
         "the mix is not stated, 0.5 as released; the release's label term applies softmax twice "
@@ -45,7 +46,7 @@ class XEKL(RowObjective):
 def xe_kl_loss(
     student_logits: Float[Tensor, "..."],
     teacher_logits: Float[Tensor, "..."],
-    labels: Int[Tensor, "..."],
+    labels: Shaped[Tensor, "..."],
     *,
     mix: float = 0.5,
     temperature: float = 1.0,
