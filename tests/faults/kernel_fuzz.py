@@ -121,7 +121,7 @@ def run_operator(seed: int) -> None:
     labels = torch.randint(num_classes, (rows,))
     labels[rng.randrange(rows)] = rng.choice((-1, num_classes, 2**40, -(2**63), 2**63 - 1))
     try:
-        torch.ops.tpkd.losses_and_directions(student, teacher, labels, None, 0.5, 1.0, True)
+        torch.ops.tpkd.losses_and_directions(student, teacher, labels, *[None] * 5, 0.5, 1.0, 1.0, True)
     except ValueError:
         return
     raise AssertionError(f"{seed}: the operator took labels that are not classes")
@@ -164,7 +164,9 @@ def run_with_a_thread_that_changes_labels(calls: int) -> None:
             leaf = student.requires_grad_()
             try:
                 tpkd_loss(leaf, teacher, labels)
-                torch.ops.tpkd.losses_and_directions(student.detach(), teacher, labels, None, 0.5, 1.0, True)
+                torch.ops.tpkd.losses_and_directions(
+                    student.detach(), teacher, labels, *[None] * 5, 0.5, 1.0, 1.0, True
+                )
             except ValueError:
                 refused += 1
     finally:

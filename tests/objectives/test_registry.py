@@ -27,7 +27,7 @@ def test_defaults_are_the_papers_settings():
     assert {"temperature": 2.0, "preset": "cifar-release"}.items() <= defaults["dhkd"].items()
     assert {"temperature": 1.0, "variant": "amortised", "normalise": True}.items() <= defaults["dto-kd"].items()
     for name in names()[9:14]:
-        assert defaults[name] == {"beta": 0.5}
+        assert defaults[name] == {"beta": 0.5, "temperature": 1.0}
 
 
 def test_descriptions_are_complete():

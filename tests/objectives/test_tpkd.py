@@ -124,7 +124,7 @@ def test_module_is_the_function_with_settings():
     assert torch.equal(criterion(z, zt, y), tpkd_loss(z, zt, y, beta=0.25, ignore_index=7, reduction="sum"))
     mean = TPKDLoss(ignore_index=7)
     assert torch.equal(mean(z, zt, y, num_items=12), tpkd_loss(z, zt, y, ignore_index=7, num_items=12))
-    assert repr(criterion) == "TPKDLoss(beta=0.25, ignore_index=7, reduction='sum')"
+    assert repr(criterion) == "TPKDLoss(beta=0.25, ignore_index=7, reduction='sum', temperature=1.0)"
     assert not list(criterion.parameters())
     with pytest.raises(ValueError, match="beta"):
         TPKDLoss(beta=-1.0)

@@ -40,6 +40,7 @@ def calls(monkeypatch):
 
     class Watched:
         LANES = kernel.LANES
+        scratch_bytes = kernel.scratch_bytes
 
         @staticmethod
         def losses_and_directions(*given):
@@ -256,7 +257,7 @@ def test_the_operator_keeps_the_rules_of_operators(dtype):
     student, teacher, labels = make_pairs("random", 6, 10, seed=1, dtype=dtype)
     for valid in (None, labels != 3):
         for wanted in (True, False):
-            given = (student, teacher, labels, valid, 0.5, 1.0, wanted)
+            given = (student, teacher, labels, valid, *[None] * 4, 0.5, 1.0, 1.0, wanted)
             torch.library.opcheck(torch.ops.tpkd.losses_and_directions.default, given)
 
 
@@ -279,7 +280,7 @@ def test_a_compiled_graph_without_a_gradient_makes_none():
     compiled = torch.compile(tpkd_loss, backend="aot_eager", fullgraph=True)
     with torch.no_grad():
         assert compiled(student, teacher, labels) == tpkd_loss(student, teacher, labels) == torch.inf
-    graph_inputs = (student, teacher, labels, None, 0.5, 1.0, False)
+    graph_inputs = (student, teacher, labels, *[None] * 5, 0.5, 1.0, 1.0, False)
     assert torch.ops.tpkd.losses_and_directions(*graph_inputs)[1].numel() == 0
 
 

@@ -168,7 +168,10 @@ def what_is_known(top_k: TopK, labels: Int[Tensor, "*positions"], num_classes: i
     kept = given & ~is_label
     rest = ~kept & ~(is_label & has_label.unsqueeze(-1))
     if top_k.rest_log_probs is None:
-        log_rest = (1 - log_probs.exp().sum(-1)).clamp(min=0).log()
+        wide = torch.float32 if log_probs.device.type == "mps" else torch.float64  # because the difference cancels
+        among = (indices >= 0) & (indices != labels.unsqueeze(-1))
+        total = (top_k.log_probs.detach().to(wide).exp() * among).sum(-1)
+        log_rest = (1 - torch.where(has_label, log_label.to(wide).exp(), 0.0) - total).clamp(min=0).log().to(dtype)
     else:
         log_rest = top_k.rest_log_probs.detach().to(dtype)
     return Known(log_probs, kept, rest, torch.where(rest.any(-1), log_rest, -torch.inf), has_label)

@@ -134,15 +134,16 @@ class Objective(ABC):
 
     def check_kinds(self, teacher: object, labels: object) -> None:
         """Refuse soft labels or a truncated teacher by name where the objective is not defined for them."""
+        name = getattr(self, "name", type(self).__name__)  # a part of a method has none
         if not self.takes_soft_labels and isinstance(labels, Tensor) and labels.is_floating_point():
             raise ValueError(
-                f"labels: objective {self.name!r} takes integer classes, got {labels.dtype} of shape "
+                f"labels: objective {name!r} takes integer classes, got {labels.dtype} of shape "
                 f"{tuple(labels.shape)}; for soft labels, as those of mixup, use ce, kd, kl-dist, xe-kl or tpkd"
             )
         if not self.takes_top_k and isinstance(teacher, TopK):
             remedy = self.top_k_condition or "use a teacher with all classes, or tpkd, ce, or kd at temperature 1"
             raise ValueError(
-                f"teacher_logits: objective {self.name!r} needs all classes, got a teacher truncated to its top "
+                f"teacher_logits: objective {name!r} needs all classes, got a teacher truncated to its top "
                 f"{teacher.k}: {remedy}"
             )
 

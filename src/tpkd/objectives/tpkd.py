@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tpkd.geometry.correct import check_support
 from tpkd.geometry.directions import check_beta, named_direction
 from tpkd.geometry.divergences import conditional_loss, label_loss
-from tpkd.geometry.inputs import check_ignore_index, computation_dtype
+from tpkd.geometry.inputs import can_read_values, check_ignore_index, computation_dtype
 from tpkd.geometry.top_k import TopK, check_top_k_batch
 from tpkd.objectives.base import PaperAccuracy
 from tpkd.objectives.injection import inject_direction, refuse_transforms
@@ -97,6 +97,8 @@ def tpkd_loss(
     else:
         y, valid = soft_rows(labels, shape, class_axis, computation_dtype(student_logits, teacher_logits))
         check_support(y > 0)
+        if can_read_values(y) and ((y > 0).sum(-1) == 1).all():
+            y = y.argmax(-1)  # one class each: the same bits as labels
     losses = protected_rows(
         z, zt, y, valid, beta=float(beta), temperature=float(temperature), reduction=reduction, num_items=num_items
     )

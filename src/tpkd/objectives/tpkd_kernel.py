@@ -1,7 +1,7 @@
 """The compiled protected loss (`_kernel.c`): which batches it takes, and how they are handed over."""
 
-from dataclasses import dataclass
 from types import ModuleType
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Shaped
@@ -73,8 +73,7 @@ def _is_memory(tensor: Tensor) -> bool:
     return can_read_values(tensor) and not tensor._is_zerotensor()
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What every form of the protected loss returns for a batch of rows."""
 
     losses: Float[Tensor, "rows"]
@@ -151,7 +150,8 @@ def kernel_values_and_direction(
     )
     if wrong >= 0:
         _refuse(wrong, top_k, labels, num_classes)
-    return Outcome(losses, direction, torch.scalar_tensor(total, dtype=torch.float32, device="cpu"), ignored)
+    found = ignored if soft and valid is None else 0
+    return Outcome(losses, direction, torch.scalar_tensor(total, dtype=torch.float32, device="cpu"), found)
 
 
 _NOTHING = (0, 0, 0)
