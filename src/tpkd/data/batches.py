@@ -86,6 +86,7 @@ class SampleBatch:
     """Classes; probabilities where images are mixed."""
     sample_ids: Int[Tensor, "batch"]
     view_ids: Int[Tensor, "batch"]
+    _: KW_ONLY
     partners: Partners | None = None
     """None where nothing is mixed."""
 
@@ -98,7 +99,7 @@ class SampleBatch:
         inputs = self.inputs
         chosen = {name: value[rows] for name, value in inputs.items()} if isinstance(inputs, dict) else inputs[rows]
         partners = None if self.partners is None else self.partners.take(rows)
-        return SampleBatch(chosen, self.labels[rows], self.sample_ids[rows], self.view_ids[rows], partners)
+        return SampleBatch(chosen, self.labels[rows], self.sample_ids[rows], self.view_ids[rows], partners=partners)
 
 
 @dataclass(eq=False)
@@ -222,7 +223,7 @@ def _mixed(own: SampleBatch, others: SampleBatch, mixture: Mixture, num_classes:
     own_shares = torch.full((len(own),), own_share, dtype=torch.float64)
     labels = soft_labels(own.labels, others.labels, own_shares, num_classes)
     partners = Partners(others.sample_ids, others.view_ids, own_shares)
-    return SampleBatch(inputs, labels, own.sample_ids, own.view_ids, partners)
+    return SampleBatch(inputs, labels, own.sample_ids, own.view_ids, partners=partners)
 
 
 def load_batches(
