@@ -66,7 +66,7 @@ def test_a_cache_that_never_saw_mixed_images_says_why(shared):
     with pytest.raises(InputError) as caught:
         make_config(shared, views=MIXED)
     assert "teacher.mixed: missing, and the teacher's cache has no answers to mixed images" in str(caught.value)
-    with pytest.raises(InputError, match=r"mixed: expected none without a cache, found mixture: the model sees the"):
+    with pytest.raises(InputError, match=r"mixed: expected a cache beside it, found none: the model sees the"):
         make_config(shared, ["teacher.cache=null", "teacher.mixed=mixture"], views=MIXED)
     assert make_config(shared, ["teacher.mixed=mixture"]).teacher.mixed == "mixture"  # for a sweep that begins at 0
 

@@ -118,16 +118,14 @@ class TeacherConfig(Section):
     def _names_something(self) -> Self:
         if self.model is None and self.cache is None:
             raise ValueError("expected a model, a cache, or both")
+        if self.mixed is not None and self.cache is None:
+            raise ValueError("mixed: expected a cache beside it, found none: the model sees the mixed image itself")
         if self.weights is not None and self.head == "random":
             raise ValueError("head: expected own: random would put an untrained head over that of weights")
         if self.untrained and self.weights is not None:
             raise ValueError("untrained: expected false beside weights, found true")
         if self.untrained and self.model is None:
             raise ValueError("untrained: expected false without a model: a cache is taken as it is")
-        if self.mixed is not None and self.cache is None:
-            raise ValueError(
-                f"mixed: expected none without a cache, found {self.mixed}: the model sees the mixed image"
-            )
         return self
 
 
