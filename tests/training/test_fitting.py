@@ -8,7 +8,7 @@ from tpkd.errors import InputError
 from tpkd.objectives import create, names
 from tpkd.teacher.teacher import CachedTeacher
 from tpkd.training.fitting import check_mixed, check_truncated, kept_classes
-from tpkd.training.run import assemble, start_accelerator
+from tpkd.training.run import assemble, build_objective, start_accelerator
 from training.soft import MIXED, mixed_config, online_config
 from training.tiny import make_config, online, plain_config, with_cache
 
@@ -36,6 +36,24 @@ def test_an_objective_of_one_label_refuses_mixed_images_by_name(shared, name):
     assert f"which objective {name!r} does not take; set views.mixup and views.cutmix to 0" in message
     cut = refused(mixed_config(shared, objective=name, views=MIXED | {"mixup": 0}), shared)
     assert cut.startswith("views.cutmix: expected 0, found 1.0")
+
+
+def is_too_small(name):
+    objective = create(name)
+    return objective.takes_soft_labels and objective.min_classes >= 3
+
+
+@pytest.mark.parametrize("name", [name for name in names() if is_too_small(name)])
+def test_two_labels_of_three_classes_leave_too_few_to_relate(shared, name):
+    class Student:
+        feature_size, num_classes, layer_sizes, has_linear_head = 4, 3, (4, 4), True
+
+    config = mixed_config(shared, objective=name)
+    teacher = SimpleNamespace(layer_sizes=(24,))
+    with pytest.raises(ConfigError, match="objective: labels: expected at least 2 classes outside the support"):
+        build_objective(config, Student(), teacher)
+    Student.num_classes = 4
+    assert build_objective(config, Student(), teacher).name == name
 
 
 def test_without_mixing_every_objective_is_taken(shared):

@@ -129,6 +129,14 @@ def test_a_cached_teacher_answers_with_the_mixture_of_both_images(shared, soft):
             assert answers[row].tolist() == pytest.approx(expected, rel=1e-5, abs=1e-5)
 
 
+def test_mixing_is_no_part_of_a_cache(shared, tmp_path):
+    plain = open_cache(shared / "cache")
+    config = with_cache(
+        tmp_path, [f"teacher.weights={shared / 'teacher.safetensors'}", "teacher.mixed=mixture"], views=MIXED
+    )
+    assert open_cache(config.teacher.cache).answers_sha256 == plain.answers_sha256
+
+
 def test_a_teacher_that_runs_sees_the_mixed_images(shared, soft, monkeypatch):
     run = make_run(online_config(shared), shared)
     seen = {"student": [], "teacher": []}

@@ -76,8 +76,8 @@ class Mixture:
         if self.shift == 0:
             return own, 1.0
         if self.centre is None:
-            # Two roundings a product and one a sum, whatever the shape: a fused operation may round another way where
-            # a vector of the processor ends, and a share of a batch would differ from the whole in the last bit.
+            # Not lerp: a fused multiply-add rounds once where a product and a sum round twice, and vectorised code may
+            # use it for all but the last few pixels. A share of a batch would then differ in the last bits.
             return own.mul(self.weight).add_(others.mul(1 - self.weight)), self.weight
         side = own.shape[-1]
         rows, columns = self.box(side)
