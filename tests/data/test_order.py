@@ -3,7 +3,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from tpkd.data.order import SampleOrder, choose_views, hash_words, uniform_integers
+from tpkd.data.order import SampleOrder, choose_views, hash_words, uniform_integers, uniform_reals
 
 MASK = 2**64 - 1
 
@@ -139,3 +139,9 @@ def test_bad_arguments_are_named():
         SampleOrder(0, 10).positions(5, 4)
     with pytest.raises(ValueError, match="upper: expected 1 to"):
         uniform_integers(0, 1)
+
+
+def test_reals_are_the_hash_between_zero_and_one():
+    found = uniform_reals(8, 42, np.arange(1000))
+    assert found.tolist() == [((chained(8, 42, number) >> 12) + 0.5) / 2**52 for number in range(1000)]
+    assert ((found > 0) & (found < 1)).all()

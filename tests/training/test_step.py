@@ -3,9 +3,10 @@ import dataclasses
 import pytest
 import torch
 
+from tpkd.geometry.top_k import TopK
 from tpkd.objectives.base import Batch
 from tpkd.training.run import assemble, start_accelerator
-from tpkd.training.step import NonFiniteError, take_step
+from tpkd.training.step import NonFiniteError, _finite_rows, _keep_rows, _valid_rows, take_step
 from training.steps import assert_close, first_steps
 from training.tiny import ALIGNED, SEPARABLE, make_config, online, with_cache
 
@@ -188,3 +189,53 @@ def test_only_what_an_objective_needs_is_computed(directory):
     assert asked == []
     assert take_step(run, 2, run.batches[1], look=True).monitor["blocked_share"] >= 0
     assert asked == [1, 1]
+
+
+class TestATruncatedTeacher:
+    """What may be in a row of it that is sound, and what not."""
+
+    def batch(self, **changes):
+        given = {
+            "log_probs": torch.tensor([[-1.0, -2.0]] * 4),
+            "indices": torch.tensor([[0, 1]] * 4),
+            "label_log_probs": torch.full((4,), -1.5),
+            "rest_log_probs": torch.full((4,), -4.0),
+        }
+        for name, (row, value) in changes.items():
+            given[name][row] = value
+        return Batch(student_logits=torch.zeros(4, 5), teacher_logits=TopK(**given))
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {},
+            {"log_probs": (0, -torch.inf)},  # a known zero
+            {"rest_log_probs": (0, -torch.inf)},  # nothing is left
+            {"label_log_probs": (0, torch.nan)},  # not known
+            {"log_probs": (0, torch.nan), "indices": (0, -1)},  # an empty place
+        ],
+    )
+    def test_may_say_nothing_or_zero(self, changes):
+        assert _finite_rows(self.batch(**changes)).all()
+
+    @pytest.mark.parametrize("name", ["log_probs", "rest_log_probs", "label_log_probs"])
+    def test_must_not_be_infinite(self, name):
+        assert _finite_rows(self.batch(**{name: (2, torch.inf)})).tolist() == [True, True, False, True]
+
+    @pytest.mark.parametrize("name", ["log_probs", "rest_log_probs"])
+    def test_must_not_be_nan(self, name):
+        assert _finite_rows(self.batch(**{name: (1, torch.nan)})).tolist() == [True, False, True, True]
+
+    def test_does_not_hide_a_student_that_is_not_finite(self):
+        batch = self.batch()
+        batch.student_logits[3, 0] = torch.nan
+        assert _finite_rows(batch).tolist() == [True, True, True, False]
+
+
+def test_rows_are_ignored_in_the_form_that_labels_have():
+    kept = torch.tensor([True, False, True])
+    assert _keep_rows(torch.tensor([3, 4, 5]), kept).tolist() == [3, -100, 5]
+    soft = torch.tensor([[0.5, 0.5, 0.0], [torch.nan, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    assert _keep_rows(soft, kept).tolist() == [[0.5, 0.5, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
+    assert _valid_rows(torch.tensor([3, -100, 0])).tolist() == [True, False, True]
+    assert _valid_rows(torch.tensor([[0.5, 0.5], [0.0, 0.0]])).tolist() == [True, False]

@@ -46,6 +46,16 @@ class ViewsConfig(Section):
     std: tuple[PositiveReal, ...] = (1.0,)
     scale: PositiveReal = 255.0
     interpolation: Literal["bicubic", "bilinear"] = "bicubic"
+    mixup: NonNegativeReal = 0.0
+    """Mix training images in pairs, with weights from a Beta(alpha, alpha), and their labels alike; 0 = off."""
+    cutmix: NonNegativeReal = 0.0
+    """Replace a box of each training image by that of another one, of a size from a Beta(alpha, alpha), and mix labels
+    by the share of pixels; 0 = off. With mixup, each batch gets one of the two, with equal chances."""
+
+    @property
+    def mixes(self) -> bool:
+        """Whether training images are mixed."""
+        return bool(self.mixup or self.cutmix)
 
 
 class TextConfig(Section):
@@ -101,11 +111,15 @@ class TeacherConfig(Section):
     cache_dtype: Literal["float16", "float32"] = "float16"
     test_logits: LocalPath | None = None
     """Its logits on the test split, (N, K) in a `.npy`, `.npz` or `.safetensors` file, if there is no model."""
+    mixed: Literal["mixture"] | None = None
+    """What a cache, which never saw mixed images, is to answer for one: `mixture`, of its answers to both images."""
 
     @model_validator(mode="after")
     def _names_something(self) -> Self:
         if self.model is None and self.cache is None:
             raise ValueError("expected a model, a cache, or both")
+        if self.mixed is not None and self.cache is None:
+            raise ValueError("mixed: expected a cache beside it, found none: the model sees the mixed image itself")
         if self.weights is not None and self.head == "random":
             raise ValueError("head: expected own: random would put an untrained head over that of weights")
         if self.untrained and self.weights is not None:
@@ -244,6 +258,15 @@ class RunConfig(Section):
             if other and getattr(other, name) != getattr(self.views, name):
                 expected = f"{getattr(self.views, name)} as in views"
                 raise ValueError(f"teacher.views.{name}: expected {expected}, found {getattr(other, name)}")
+        for name in ("mixup", "cutmix"):
+            if other and getattr(other, name):
+                why = f"views.{name} mixes what both networks see"
+                raise ValueError(f"teacher.views.{name}: expected 0, found {getattr(other, name)}: {why}")
+        if self.views.mixes and self.teacher and self.teacher.cache is not None and self.teacher.mixed is None:
+            raise ValueError(
+                "teacher.mixed: missing, and the teacher's cache has no answers to mixed images; mixture takes the "
+                "mixture of its answers to both images, or leave out teacher.cache and the teacher runs at every step"
+            )
         layers = (len(self.student.layers), len(self.teacher.layers) if self.teacher else 0)
         if layers[0] and layers[0] != layers[1]:
             raise ValueError(f"teacher.layers: expected one for each of {layers[0]} student.layers, found {layers[1]}")

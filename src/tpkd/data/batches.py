@@ -6,13 +6,14 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from tpkd.data.dataset import Dataset, RawInputs
+from tpkd.data.mixing import Mixing, Mixture, soft_labels
 from tpkd.data.order import SampleOrder, choose_views
 from tpkd.data.views import IDENTITY_VIEW, ViewRecipe
 from tpkd.errors import InputError
@@ -62,13 +63,32 @@ class Preparation:
 
 
 @dataclass(frozen=True)
+class Partners:
+    """What the images of a batch are mixed with."""
+
+    sample_ids: Int[Tensor, "batch"]
+    view_ids: Int[Tensor, "batch"]
+    own_shares: Float[Tensor, "batch"]
+    """How much of each mixed image is the sample's own rather than its partner's: the weight of mixup, or the share of
+    pixels that CutMix left; float64."""
+
+    def take(self, rows: slice | Tensor) -> "Partners":
+        """Those of a part of the batch."""
+        return Partners(self.sample_ids[rows], self.view_ids[rows], self.own_shares[rows])
+
+
+@dataclass(frozen=True)
 class SampleBatch:
     """The samples of one step: inputs, labels and ids."""
 
     inputs: ModelInputs
-    labels: Int[Tensor, "batch"]
+    labels: Int[Tensor, "batch"] | Float[Tensor, "batch K"]
+    """Classes; probabilities where images are mixed."""
     sample_ids: Int[Tensor, "batch"]
     view_ids: Int[Tensor, "batch"]
+    _: KW_ONLY
+    partners: Partners | None = None
+    """None where nothing is mixed."""
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -78,7 +98,8 @@ class SampleBatch:
         """Part of the batch, by slice or by indices."""
         inputs = self.inputs
         chosen = {name: value[rows] for name, value in inputs.items()} if isinstance(inputs, dict) else inputs[rows]
-        return SampleBatch(chosen, self.labels[rows], self.sample_ids[rows], self.view_ids[rows])
+        partners = None if self.partners is None else self.partners.take(rows)
+        return SampleBatch(chosen, self.labels[rows], self.sample_ids[rows], self.view_ids[rows], partners=partners)
 
 
 @dataclass(eq=False)
@@ -86,6 +107,8 @@ class TrainingBatches(TorchDataset[SampleBatch | InputError]):
     """Batch k of a run: the samples at the cursors k * batch_size up to (k + 1) * batch_size.
 
     Each process takes its own contiguous share of a batch, so the batches are the same for any number of processes.
+    With `mixing`, a sample is mixed with another one of the same batch, whichever process has that one in its share;
+    each process prepares the partners of its own samples.
 
     Example:
         >>> from tpkd.data import load_dataset
@@ -106,14 +129,18 @@ class TrainingBatches(TorchDataset[SampleBatch | InputError]):
     """Number of samples over the whole run."""
     process: int = 0
     num_processes: int = 1
+    mixing: Mixing | None = None
+    """Mixup and CutMix of images."""
 
     def __post_init__(self) -> None:
-        """Refuse empty batches and a process index out of range."""
+        """Refuse empty batches, a process index out of range, and mixing of anything but images."""
         if self.batch_size < 1 or self.num_samples < 1:
             found = f"{self.batch_size} and {self.num_samples}"
             raise ValueError(f"batch_size, num_samples: expected at least 1, got {found}")
         if not 0 <= self.process < self.num_processes:
             raise ValueError(f"process: expected 0 to {self.num_processes - 1}, got {self.process}")
+        if self.mixing is not None and self.dataset.kind != "image":
+            raise ValueError(f"mixing: expected None for {self.dataset.kind} data, got {self.mixing}")
         self.order = SampleOrder(self.seed, len(self.dataset))
 
     def __len__(self) -> int:
@@ -124,10 +151,20 @@ class TrainingBatches(TorchDataset[SampleBatch | InputError]):
         """Batch `number`; if a sample cannot be read, the error to raise instead."""
         start = number * self.batch_size
         size = min(self.batch_size, self.num_samples - start)
-        first, last = (start + size * share // self.num_processes for share in (self.process, self.process + 1))
-        positions, epochs = self.order.positions(first, last)
+        first, last = (size * share // self.num_processes for share in (self.process, self.process + 1))
+        positions, epochs = self.order.positions(start, start + size)
         view_ids = choose_views(self.seed, epochs, self.dataset.ids[positions], self.preparation.num_views)
-        return _sample_batch(self.dataset, self.preparation, positions, view_ids)
+        rows = np.arange(first, last)
+        if self.mixing is None:
+            return _sample_batch(self.dataset, self.preparation, positions[rows], view_ids[rows])
+        mixture = self.mixing.draw(self.seed, number, size)
+        # Each sample once, however often it is needed: a process that has the whole batch prepares nothing twice.
+        needed, places = np.unique(np.concatenate([rows, mixture.partners(rows)]), return_inverse=True)
+        loaded = _sample_batch(self.dataset, self.preparation, positions[needed], view_ids[needed])
+        if isinstance(loaded, InputError):
+            return loaded
+        own, others = (loaded.take(torch.from_numpy(chosen)) for chosen in np.split(places, 2))
+        return _mixed(own, others, mixture, self.dataset.num_classes)
 
 
 @dataclass(eq=False)
@@ -177,6 +214,16 @@ def _sample_batch(
         sample_ids=torch.from_numpy(dataset.ids[positions]),
         view_ids=torch.from_numpy(np.zeros_like(positions) if view_ids is None else view_ids),
     )
+
+
+def _mixed(own: SampleBatch, others: SampleBatch, mixture: Mixture, num_classes: int) -> SampleBatch:
+    assert isinstance(own.inputs, Tensor)
+    assert isinstance(others.inputs, Tensor)
+    inputs, own_share = mixture.mix(own.inputs, others.inputs)
+    own_shares = torch.full((len(own),), own_share, dtype=torch.float64)
+    labels = soft_labels(own.labels, others.labels, own_shares, num_classes)
+    partners = Partners(others.sample_ids, others.view_ids, own_shares)
+    return SampleBatch(inputs, labels, own.sample_ids, own.view_ids, partners=partners)
 
 
 def load_batches(

@@ -11,6 +11,7 @@ Integers: TypeAlias = int | Sequence[int] | NDArray[Any]
 
 # Each use of the hash has its own first word, so that the order of samples and the choice of views are independent.
 ORDER, VIEW_CHOICE, CROP_ROW, CROP_COLUMN, FLIP = range(1, 6)
+MIX_PARTNER, MIX_KIND, MIX_WEIGHT, BOX_ROW, BOX_COLUMN = range(6, 11)
 
 _GOLDEN_GAMMA = 0x9E3779B97F4A7C15
 
@@ -53,6 +54,16 @@ def uniform_integers(upper: int, *words: Integers) -> NDArray[np.int64]:
         raise ValueError(f"upper: expected 1 to 2^31, got {upper}")
     high = hash_words(*words) >> np.uint64(32)
     return ((high * np.uint64(upper)) >> np.uint64(32)).astype(np.int64)
+
+
+def uniform_reals(*words: Integers) -> NDArray[np.float64]:
+    """Numbers strictly between 0 and 1, in steps of 2^-52, chosen by the hash of the words.
+
+    Example:
+        >>> uniform_reals(1, [2, 3, 4]).round(4).tolist()
+        [0.7377, 0.5267, 0.8709]
+    """
+    return ((hash_words(*words) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 
 class SampleOrder:

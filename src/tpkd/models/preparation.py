@@ -30,7 +30,12 @@ def build_preparation(
     """The preparation of inputs for a section's network; the views apply to images."""
     if dataset.kind == "image":
         with keyed("views"):
-            return Preparation(ViewRecipe(**views.model_dump()))
+            # What is mixed is no part of a view: a cache of unmixed views serves runs that mix them.
+            return Preparation(ViewRecipe(**views.model_dump(exclude={"mixup", "cutmix"})))
+    for name in ("mixup", "cutmix"):
+        if getattr(views, name):
+            problem = f"expected 0 for {dataset.kind} data, found {getattr(views, name)}: only images are mixed"
+            raise ConfigError(f"views.{name}: {problem}")
     if views != ViewsConfig():
         raise ConfigError(f"views: expected none for {dataset.kind} data")
     if dataset.kind == "vector":

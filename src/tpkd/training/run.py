@@ -17,6 +17,7 @@ from tpkd.data.batches import ModelInputs, Preparation, SampleBatch, TrainingBat
 from tpkd.data.configured import load_data
 from tpkd.data.dataset import Dataset
 from tpkd.data.loading import check_dataset
+from tpkd.data.mixing import Mixing, soft_labels
 from tpkd.data.slicing import sort_by_length, to_device, trim_padding
 from tpkd.errors import extra
 from tpkd.models.classifier import Classifier
@@ -28,6 +29,7 @@ from tpkd.objectives.base import Batch
 from tpkd.teacher.opening import open_initial, open_teacher
 from tpkd.teacher.teacher import Teacher
 from tpkd.theory.monitor import MIN_CLASSES
+from tpkd.training.fitting import check_mixed, check_truncated
 from tpkd.training.optimizer import build_optimizer
 
 _PRECISION = {"fp32": "no", "fp16": "fp16", "bf16": "bf16"}
@@ -196,6 +198,7 @@ def assemble(config: RunConfig, accelerator: Any, directory: Path) -> Run:
         num_samples=config.epochs * len(dataset),
         process=accelerator.process_index,
         num_processes=accelerator.num_processes,
+        mixing=Mixing(config.views.mixup, config.views.cutmix) if config.views.mixes else None,
     )
     run = Run(
         config=config,
@@ -248,6 +251,8 @@ def build_objective(config: RunConfig, student: Classifier, teacher: Teacher | N
             "no features of teacher.layers in it" if config.teacher and config.teacher.layers else "no teacher.layers"
         )
         raise ConfigError(f"teacher.cache: {held}, and objective {chosen.name!r} compares layers")
+    check_truncated(config, objective, teacher)
+    check_mixed(config, objective)
     if "features" in objective.needs and not student.has_linear_head:
         raise ConfigError(f"student.model: objective {chosen.name!r} needs one linear head on the features")
     with keyed("objective"):
@@ -262,13 +267,17 @@ def _is_table(value: Any) -> bool:
 def _blank_batch(config: RunConfig, sizes: dict[str, Any]) -> Batch:
     """Zeros for everything an objective may ask for: whether it takes these classes and sizes at all.
 
-    Two rows, because some normalise over them.
+    Two rows, because some normalise over them. Labels are of two classes where images are mixed, because some need
+    further classes beside those.
     """
     logits = torch.zeros(2, sizes["num_classes"])
+    labels = torch.zeros(2, dtype=torch.int64)
+    if config.views.mixes:
+        labels = soft_labels(labels, labels + 1, torch.full((2,), 0.5), sizes["num_classes"])
     layers = sizes.get("layer_sizes", ())
     return Batch(
         student_logits=logits,
-        labels=torch.zeros(2, dtype=torch.int64),
+        labels=labels,
         teacher_logits=logits,
         initial_logits=logits,
         features=torch.zeros(2, sizes["feature_size"]),

@@ -9,8 +9,11 @@ import torch
 from torch import Tensor
 
 from tpkd.data.batches import SampleBatch
+from tpkd.geometry.top_k import EMPTY, TopK
 from tpkd.objectives.base import Batch
 from tpkd.objectives.reduction import IGNORE_INDEX
+from tpkd.teacher.mixture import mixture_log_probs
+from tpkd.teacher.teacher import Answers, CachedTeacher, Teacher
 from tpkd.theory.monitor import observe
 from tpkd.training.randomness import random_state, replayed
 from tpkd.training.run import Run
@@ -65,7 +68,7 @@ def take_step(run: Run, step: int, samples: SampleBatch, *, look: bool = False) 
         NonFiniteError: before anything moved.
     """
     before = random_state() if "post_step" in run.objective.needs else None
-    count = run.accelerator.reduce((samples.labels != IGNORE_INDEX).sum().to(run.accelerator.device))
+    count = run.accelerator.reduce(_valid_rows(samples.labels).sum().to(run.accelerator.device))
     seen = _Seen(count)
     run.optimizer.zero_grad()
     if "objective_gradients" in run.objective.needs:
@@ -144,12 +147,10 @@ def _forward(run: Run, step: int, piece: SampleBatch, count: Tensor, look: bool)
     needs = run.objective.needs
     layers = run.config.student.layers if "layer_features" in needs else ()
     output = run.module(piece.inputs, layers)
-    keys = (piece.inputs, piece.sample_ids, piece.view_ids)
-    teacher, initial = None, None
+    teacher, initial = None, None if run.initial is None else _answers(run.initial, piece).logits
+    assert not isinstance(initial, TopK)  # a cache of the student's own start holds all classes
     if run.teacher is not None and (look or "teacher_logits" in needs):
-        teacher = run.teacher.answer(*keys, with_layers=bool(layers))
-    if run.initial is not None:
-        initial = run.initial.answer(*keys).logits
+        teacher = _answers(run.teacher, piece, with_layers=bool(layers))
     return Batch(
         student_logits=output["logits"],
         labels=piece.labels,
@@ -164,6 +165,17 @@ def _forward(run: Run, step: int, piece: SampleBatch, count: Tensor, look: bool)
     )
 
 
+def _answers(teacher: Teacher, piece: SampleBatch, *, with_layers: bool = False) -> Answers:
+    answers = teacher.answer(piece.inputs, piece.sample_ids, piece.view_ids, with_layers=with_layers)
+    partners = piece.partners
+    if partners is None or not isinstance(teacher, CachedTeacher):  # a network has seen the mixed images themselves
+        return answers
+    others = teacher.answer(sample_ids=partners.sample_ids, view_ids=partners.view_ids)
+    assert isinstance(answers.logits, Tensor)
+    assert isinstance(others.logits, Tensor)
+    return replace(answers, logits=mixture_log_probs(answers.logits, others.logits, partners.own_shares))
+
+
 def _effective_batch(run: Run, step: int, samples: SampleBatch, count: Tensor) -> Batch:
     """The whole batch of all processes, evaluated without a graph."""
     batches = [_forward(run, step, piece, count, look=False) for piece in run.micro_batches(step, samples)]
@@ -174,11 +186,14 @@ def _effective_batch(run: Run, step: int, samples: SampleBatch, count: Tensor) -
 def _merge(run: Run, name: str, values: list[Any]) -> Any:
     if isinstance(values[0], tuple | list):
         return tuple(_merge(run, name, list(layer)) for layer in zip(*values, strict=True))
+    if isinstance(values[0], TopK):
+        parts = {field.name: [getattr(value, field.name) for value in values] for field in fields(TopK)}
+        return TopK(**{part: _merge(run, part, tensors) for part, tensors in parts.items()})
     if not isinstance(values[0], Tensor) or name == "num_items":
         return values[0]
-    # Shares differ by a sample at most; the label of a padded row says that it is to be ignored.
-    padding = IGNORE_INDEX if name == "labels" else 0
-    whole = run.accelerator.pad_across_processes(torch.cat(values), dim=0, pad_index=padding)
+    # Shares differ by a sample at most; the label of a padded row says that it is to be ignored: of a soft one, zeros.
+    padding = {"labels": 0 if values[0].is_floating_point() else IGNORE_INDEX, "indices": EMPTY}
+    whole = run.accelerator.pad_across_processes(torch.cat(values), dim=0, pad_index=padding.get(name, 0))
     return run.accelerator.gather(whole)
 
 
@@ -206,13 +221,12 @@ class _Seen:
 
     def add(self, run: Run, piece: SampleBatch, batch: Batch, losses: Mapping[str, Tensor], look: bool) -> None:
         batch = replace(batch, student_logits=batch.student_logits.detach())
-        share = (piece.labels != IGNORE_INDEX).sum() / self.count.clamp(min=1)
+        share = _valid_rows(piece.labels).sum() / self.count.clamp(min=1)
         self._add("loss", {name: loss.detach() for name, loss in losses.items()})
         with torch.no_grad():
             self._add("metric", {name: value.to(share) * share for name, value in run.objective.metrics(batch).items()})
         if look and batch.teacher_logits is not None:
-            labels = torch.where(_finite_rows(batch), piece.labels, IGNORE_INDEX)
-            found = observe(batch.student_logits, batch.teacher_logits, labels)
+            found = observe(batch.student_logits, batch.teacher_logits, _keep_rows(piece.labels, _finite_rows(batch)))
             self._add("monitor", {name: value * share for name, value in found.items()})
         self._rows.append((piece, batch))
 
@@ -238,6 +252,28 @@ class _Seen:
         return f"{problem} {name_samples(chosen or torch.cat([piece.sample_ids for piece, _ in self._rows]).tolist())}"
 
 
+def _valid_rows(labels: Tensor) -> Tensor:
+    """Which samples count: those of a class that is not to be ignored, or of a soft label that is not all zero."""
+    return (labels != 0).any(-1) if labels.is_floating_point() else labels != IGNORE_INDEX
+
+
+def _keep_rows(labels: Tensor, kept: Tensor) -> Tensor:
+    """The labels, those of all other rows to be ignored."""
+    if labels.is_floating_point():
+        return torch.where(kept.unsqueeze(-1), labels, 0.0)
+    return torch.where(kept, labels, IGNORE_INDEX)
+
+
 def _finite_rows(batch: Batch) -> Tensor:
-    finite = batch.student_logits.isfinite().all(-1)
-    return finite if batch.teacher_logits is None else finite & batch.teacher_logits.isfinite().all(-1)
+    """Rows in which nothing is NaN or infinite, but for what a truncated teacher may say: nothing, or probability 0."""
+    finite, teacher = batch.student_logits.isfinite().all(-1), batch.teacher_logits
+    if teacher is None:
+        return finite
+    if isinstance(teacher, Tensor):
+        return finite & teacher.isfinite().all(-1)
+    finite = finite & ((teacher.log_probs < torch.inf) | (teacher.indices == EMPTY)).all(-1)
+    if teacher.rest_log_probs is not None:
+        finite = finite & (teacher.rest_log_probs < torch.inf)
+    if teacher.label_log_probs is not None:
+        finite = finite & (teacher.label_log_probs != torch.inf)
+    return finite
