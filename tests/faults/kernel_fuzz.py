@@ -20,6 +20,8 @@ from tpkd.objectives import linear_tpkd_loss, tpkd_loss
 INTEGERS = (torch.int64, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint64)
 EDGES = (3, 4, 31, 63, 64, 65, 127, 128, 129, 191, 192, 193, 1999, 2000)
 """Numbers of classes around whole vectors and chunks."""
+NOT_GIVEN = [None] * 5
+"""A mask of rows, and the four parts of a truncated teacher."""
 SPECIAL = (torch.nan, torch.inf, -torch.inf, 3e38, -3e38, 1e-40, 0.0)
 
 
@@ -121,7 +123,7 @@ def run_operator(seed: int) -> None:
     labels = torch.randint(num_classes, (rows,))
     labels[rng.randrange(rows)] = rng.choice((-1, num_classes, 2**40, -(2**63), 2**63 - 1))
     try:
-        torch.ops.tpkd.losses_and_directions(student, teacher, labels, *[None] * 5, 0.5, 1.0, 1.0, True)
+        torch.ops.tpkd.losses_and_directions(student, teacher, labels, *NOT_GIVEN, 0.5, 1.0, 1.0, True)
     except ValueError:
         return
     raise AssertionError(f"{seed}: the operator took labels that are not classes")
