@@ -8,7 +8,16 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from tpkd.geometry.cone import project_safe_cone, safe_threshold
-from tpkd.geometry.correct import as_wide, check_correct, check_pair, correct_mask, insert_target, is_set, num_correct
+from tpkd.geometry.correct import (
+    as_wide,
+    check_correct,
+    check_pair,
+    correct_mask,
+    drop_target,
+    insert_target,
+    is_set,
+    num_correct,
+)
 from tpkd.geometry.divergences import log_conditional
 from tpkd.geometry.inputs import check_positive, computation_dtype
 from tpkd.geometry.split import Split, log_within, split_checked
@@ -112,7 +121,10 @@ def conditional_logs(
     if isinstance(zt, TopK):
         known = what_is_known(zt, y, z.shape[-1], z.dtype)
         outside = ~known.has_label.unsqueeze(-1) & ~known.kept
-        z, zt = z.masked_fill(outside, -torch.inf), complete(known, z.detach()).masked_fill(outside, -torch.inf)
+        completed = complete(known, z.detach()).masked_fill(outside, -torch.inf)
+        # A certain teacher, or one that kept no incorrect class, says nothing about them: the student's own stay.
+        silent = (drop_target(completed, y) == -torch.inf).all(-1, keepdim=True)
+        z, zt = z.masked_fill(outside & ~silent, -torch.inf), torch.where(silent, z.detach(), completed)
     return log_conditional(z, y, temperature), log_conditional(zt, y, temperature)
 
 
