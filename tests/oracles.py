@@ -124,3 +124,103 @@ def finite_difference(function: Callable[[Array], float], point: Array, step: fl
         shift[index] = step
         gradient[index] = (function(point + shift) - function(point - shift)) / (2 * step)
     return gradient
+
+
+def correct_classes(label: int | Array, size: int) -> list[int]:
+    """Y: the support of a soft label or mask, or one class."""
+    return [int(label)] if np.ndim(label) == 0 else [j for j in range(size) if label[j] > 0]
+
+
+def incorrect_classes(label: int | Array, size: int) -> list[int]:
+    """The classes outside Y."""
+    correct = correct_classes(label, size)
+    return [j for j in range(size) if j not in correct]
+
+
+def project_set(direction: Array, label: int | Array) -> Array:
+    """Projection on {x: x_j >= x_y for y in Y, j not in Y}, by NNLS on the polar generators e_y - e_j of every pair."""
+    size = len(direction)
+    pairs = [(y, j) for y in correct_classes(label, size) for j in incorrect_classes(label, size)]
+    generators = np.zeros((size, len(pairs)))
+    for column, (y, j) in enumerate(pairs):
+        generators[y, column], generators[j, column] = 1.0, -1.0
+    weights, _ = nnls(generators, direction, maxiter=50 * len(pairs))
+    return direction - generators @ weights
+
+
+def project_set_by_bisection(direction: Array, label: int | Array) -> Array:
+    """The same from the root of sum_Y [x_y - a]_+ = sum_{j not in Y} [a - x_j]_+, for many classes."""
+    size = len(direction)
+    Y, rest = correct_classes(label, size), incorrect_classes(label, size)
+    low, high = direction.min() - 1.0, direction.max() + 1.0
+    for _ in range(200):
+        middle = (low + high) / 2
+        excess = np.maximum(direction[Y] - middle, 0.0).sum() - np.maximum(middle - direction[rest], 0.0).sum()
+        low, high = (middle, high) if excess > 0 else (low, middle)
+    zeta = (low + high) / 2
+    projected = np.array(direction, dtype=float)
+    projected[Y] = np.minimum(direction[Y], zeta)
+    projected[rest] = np.maximum(direction[rest], zeta)
+    return projected
+
+
+def set_directions(
+    student: Array,
+    teacher: Array,
+    label: int | Array,
+    beta: float = 0.5,
+    temperature: float = 1.0,
+    projection: Callable[..., Array] = project_set_by_bisection,
+) -> dict[str, Array]:
+    """Every field of `tpkd.geometry.Directions` for a set of correct classes at a temperature."""
+    size = len(student)
+    Y, rest = correct_classes(label, size), incorrect_classes(label, size)
+    target = np.eye(size)[label] if np.ndim(label) == 0 else label
+    h = np.exp(log_softmax(student)) - target
+    u = np.zeros(size)
+    u[rest] = temperature * (softened(student, rest, temperature) - softened(teacher, rest, temperature))
+    d = projection(u, label)
+    compensation = -d[Y[0]]
+    axis = np.full(size, len(Y) / len(rest))
+    axis[Y] = -1.0
+    clipped = d - u
+    clipped[Y] = 0.0
+    return {
+        "label": h,
+        "conditional": u,
+        "safe": d,
+        "update": h + beta * d,
+        "compensation": compensation,
+        "clipped_mass": clipped,
+        "pure_conditional": d - compensation * axis,
+    }
+
+
+def softened(logits: Array, classes: list[int], temperature: float = 1.0) -> Array:
+    """The softmax over some classes at a temperature."""
+    return np.exp(log_softmax(np.asarray(logits, dtype=float)[classes] / temperature))
+
+
+def soft_label_loss(logits: Array, label: int | Array) -> float:
+    """-sum_y s_y log p_y by its definition."""
+    log_p = log_softmax(logits)
+    return float(-log_p[label] if np.ndim(label) == 0 else -sum(s * log_p[y] for y, s in enumerate(label) if s > 0))
+
+
+def soft_conditional_loss(student: Array, teacher: Array, label: int | Array, temperature: float = 1.0) -> float:
+    """T^2 KL(q_T || r_T) over the classes outside Y, by its definition."""
+    rest = incorrect_classes(label, len(student))
+    r, q = softened(student, rest, temperature), softened(teacher, rest, temperature)
+    return float(temperature**2 * sum(b * (np.log(b) - np.log(a)) for a, b in zip(r, q, strict=True) if b > 0))
+
+
+def complete(
+    student: Array, kept: dict[int, float], label: int, label_probability: float | None, rest: float | None = None
+) -> Array:
+    """A truncated teacher's probabilities, class by class: given ones, and the student's proportions elsewhere."""
+    p = np.exp(log_softmax(student))
+    given = dict(kept) if label_probability is None else {**kept, label: label_probability}
+    unknown = [j for j in range(len(student)) if j not in given]
+    mass = max(0.0, 1 - sum(given.values())) if rest is None else rest
+    total = sum(p[j] for j in unknown)
+    return np.array([given[j] if j in given else mass * p[j] / total for j in range(len(student))])

@@ -287,6 +287,28 @@ def _place(wrong: Tensor) -> str:
     return f"row {index[0]}" if len(index) == 1 else f"position {tuple(index)}"
 
 
+def one_class(statement: str, labels: Tensor | None, logits_shape: torch.Size) -> Int[Tensor, "*batch"]:
+    """Labels as classes, for a statement that holds for one correct class only; sets of several are refused by name.
+
+    Example:
+        >>> one_class("a statement", torch.tensor([[0.0, 1.0, 0.0]]), torch.Size([1, 3]))
+        tensor([1])
+        >>> one_class("a statement", torch.tensor([[0.5, 0.5, 0.0, 0.0]]), torch.Size([1, 4]))
+        Traceback (most recent call last):
+            ...
+        ValueError: labels: a statement is stated for one correct class, got 2 correct classes at row 0
+    """
+    checked = check_correct(labels, logits_shape, masks=True)
+    if not is_set(checked):
+        return checked
+    counts = correct_mask(checked, logits_shape[-1]).sum(-1)
+    several = counts != 1
+    if several.any():
+        found = f"{int(counts[several][0])} correct classes at {_place(several)}"
+        raise ValueError(f"labels: {statement} is stated for one correct class, got {found}")
+    return correct_mask(checked, logits_shape[-1]).long().argmax(-1)
+
+
 def check_pair(
     student_logits: Tensor, teacher_logits: Tensor, labels: Tensor, *, masks: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:

@@ -247,7 +247,8 @@ def imitation_direction(
 ) -> Float[Tensor, "*batch K"]:
     """p - t, the gradient of full imitation; at a temperature T (p_T - t_T).
 
-    The label coordinate is taken as (1 - tau) - (1 - rho) where that loses fewer digits: when both are certain.
+    The label coordinate is taken as (1 - tau) - (1 - rho) where that loses fewer digits: when both are certain. Labels
+    may be a mask or probabilities `(*batch, K)`, of which only the set of correct classes counts.
 
     Example:
         >>> student, teacher = torch.tensor([[0.5, 0.25, 0.25]]).log(), torch.tensor([[0.5, 0.4, 0.1]]).log()
@@ -258,15 +259,19 @@ def imitation_direction(
     z, zt, y = check_pair(student_logits, teacher_logits, labels, masks=True)
     if temperature != 1:
         z, zt = z / temperature, zt / temperature
-    if is_set(y):
-        return temperature * (z.softmax(-1) - zt.softmax(-1))
     student, teacher = split_checked(z, y), split_checked(zt, y)
     by_residual = teacher.log_residual.exp() - student.log_residual.exp()
     by_confidence = student.log_confidence.exp() - teacher.log_confidence.exp()
     target = torch.where(student.log_odds + teacher.log_odds > 0, by_residual, by_confidence)
     student_others = student.log_residual.unsqueeze(-1) + student.log_conditional
     teacher_others = teacher.log_residual.unsqueeze(-1) + teacher.log_conditional
-    return temperature * insert_target(student_others.exp() - teacher_others.exp(), target, y)
+    direction = insert_target(student_others.exp() - teacher_others.exp(), target, y)
+    if is_set(y):  # p_y - t_y, with the set's own difference and that of the proportions inside it
+        inside, teacher_inside = log_within(z, y).exp(), log_within(zt, y).exp()
+        correct = teacher_inside * target.unsqueeze(-1)
+        correct = correct + student.log_confidence.exp().unsqueeze(-1) * (inside - teacher_inside)
+        direction = torch.where(correct_mask(y, z.shape[-1]), correct, direction)
+    return temperature * direction
 
 
 def _shared_out(compensation: Tensor, z: Tensor, zt: Tensor | TopK, y: Tensor) -> Tensor:

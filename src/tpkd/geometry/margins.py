@@ -1,11 +1,20 @@
 """Margins of the correct class, the predictions that keep all of them, and the label losses they control."""
 
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from tpkd.geometry.correct import as_wide, check_single, drop_target, is_set, largest_correct, least_correct
+from tpkd.geometry.correct import (
+    as_wide,
+    check_single,
+    correct_mask,
+    drop_target,
+    is_set,
+    largest_correct,
+    least_correct,
+    one_class,
+)
 from tpkd.geometry.inputs import check_same_shape
 
 
@@ -45,11 +54,14 @@ def in_safe_set(
         tensor([True])
     """
     check_same_shape(reference_logits, candidate_logits, "candidate_logits", "reference_logits")
-    if is_set(labels):
-        change, correct = check_single("candidate_logits", candidate_logits - reference_logits, labels)
-        rise = drop_target(change, correct).amax(-1)
-        return rise <= least_correct(change, correct) + tolerance
-    return (margins(candidate_logits, labels) >= margins(reference_logits, labels) - tolerance).all(-1)
+    keeps = (margins(candidate_logits, labels) >= margins(reference_logits, labels) - tolerance).all(-1)
+    if not is_set(labels):
+        return keeps
+    # What both rule out has not changed; of one class the margins above are all there are.
+    change = (candidate_logits - reference_logits).masked_fill(candidate_logits == reference_logits, 0.0)
+    change, correct = check_single("candidate_logits", change, labels)
+    keeps_every_pair = drop_target(change, correct).amax(-1) <= least_correct(change, correct) + tolerance
+    return torch.where(correct_mask(correct, change.shape[-1]).sum(-1) == 1, keeps, keeps_every_pair)
 
 
 def margin_gain(
@@ -74,18 +86,19 @@ def margin_gain(
 
 
 def weighted_label_loss(
-    logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"], weights: Float[Tensor, "*#batch others"]
+    logits: Float[Tensor, "*batch K"], labels: Shaped[Tensor, "..."], weights: Float[Tensor, "*#batch others"]
 ) -> Float[Tensor, "*batch"]:
     """Label loss with its own weight for every competitor; unit weights give cross-entropy.
 
     Paper: section 3, L_omega = log(1 + sum_j omega_j exp(-M_j)), omega >= 0. Keeping all margins is the same as not
-    increasing any of these losses.
+    increasing any of these losses. For one correct class only.
 
     Example:
         >>> import torch
         >>> weighted_label_loss(torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([0]), torch.ones(2))
         tensor([0.4076])
     """
+    labels = one_class("weighted_label_loss", labels, logits.shape)
     if weights.shape[-1] != logits.shape[-1] - 1:
         raise ValueError(f"weights: expected {logits.shape[-1] - 1} on the last axis, got shape {tuple(weights.shape)}")
     if not (weights >= 0).all():

@@ -90,9 +90,15 @@ def log_within(logits: Float[Tensor, "*batch K"], labels: Shaped[Tensor, "*batch
 
 
 def join(
-    log_odds: Float[Tensor, "*batch"], log_conditional: Float[Tensor, "*batch others"], labels: Shaped[Tensor, "..."]
-) -> Float[Tensor, "*batch others+1"]:
+    log_odds: Float[Tensor, "*batch"],
+    log_conditional: Float[Tensor, "*batch others"],
+    labels: Shaped[Tensor, "..."],
+    log_inside: Float[Tensor, "*batch K"] | None = None,
+) -> Float[Tensor, "*batch K"]:
     """The log-probabilities of the prediction with this log-odds and conditional distribution: the inverse of `split`.
+
+    With a set of correct classes (EXTENSIONS 1) `log_conditional` is `(*batch, K)`, and `log_inside` says which share
+    of the set each of them has, as `log_within` does.
 
     Example:
         >>> parts = split(torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([0]))
@@ -100,4 +106,9 @@ def join(
         True
     """
     log_others = logsigmoid(-log_odds).unsqueeze(-1) + log_conditional
+    if is_set(labels):
+        if log_inside is None:
+            raise ValueError("log_inside: expected the shares of the correct classes among themselves, got None")
+        log_correct = logsigmoid(log_odds).unsqueeze(-1) + log_inside
+        return torch.where(correct_mask(labels, log_others.shape[-1]), log_correct, log_others)
     return insert_target(log_others, logsigmoid(log_odds), labels)

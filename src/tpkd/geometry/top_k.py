@@ -46,7 +46,7 @@ class TopK:
         """Refuse shapes and types that do not fit together."""
         check_logits("log_probs", self.log_probs, min_classes=1)
         if not isinstance(self.indices, Tensor) or self.indices.is_floating_point() or self.indices.dtype == torch.bool:
-            found = self.indices.dtype if isinstance(self.indices, Tensor) else type(self.indices).__name__
+            found = str(self.indices.dtype) if isinstance(self.indices, Tensor) else type(self.indices).__name__
             raise ValueError(f"indices: expected integer classes, got {found}")
         if self.indices.shape != self.log_probs.shape:
             expected = f"the shape of log_probs {tuple(self.log_probs.shape)}"
@@ -54,7 +54,7 @@ class TopK:
         for name in ("label_log_probs", "rest_log_probs"):
             values = getattr(self, name)
             if values is not None and (not isinstance(values, Tensor) or not values.is_floating_point()):
-                found = values.dtype if isinstance(values, Tensor) else type(values).__name__
+                found = str(values.dtype) if isinstance(values, Tensor) else type(values).__name__
                 raise ValueError(f"{name}: expected floating-point log-probabilities, got {found}")
             if values is not None and values.shape != self.shape:
                 raise ValueError(f"{name}: expected shape {tuple(self.shape)}, got {tuple(values.shape)}")

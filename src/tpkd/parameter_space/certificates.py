@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from tpkd.geometry import (
@@ -16,6 +16,7 @@ from tpkd.geometry import (
     joint_distortion_limit,
     retention_bound,
 )
+from tpkd.geometry.correct import one_class
 from tpkd.parameter_space.vjp import BatchJacobian, Forward
 
 _ROUNDING = 64 * torch.finfo(torch.float64).eps
@@ -74,13 +75,14 @@ def certify(
     model: nn.Module,
     inputs: Any,
     teacher_logits: Float[Tensor, "N K"],
-    labels: Int[Tensor, "N"],
+    labels: Shaped[Tensor, "..."],
     *,
     microbatch: int | None = None,
     forward: Forward | None = None,
     rank_tolerance: float = 1e-10,
     spectral_tolerance: float = 1e-12,
     beta: float = PAPER_BETA,
+    temperature: float = 1.0,
 ) -> Certificate:
     """Whether a small parameter step of TPKD is certain to learn from the teacher, at this network and batch.
 
@@ -89,7 +91,9 @@ def certify(
     conditional loss than the equal step of its compensation alone; if chi_Phi < kappa_Phi, it strictly lowers the batch
     mean of Phi. How small, the bounds of `steps` say from a Lipschitz constant. Directions are computed in float64; the
     network runs in its own dtype and eval mode. The conditional limit holds for every positive `beta`; the joint one is
-    that of `tpkd.geometry.joint_distortion_limit`, far smaller where `beta` is not the paper's 1/2.
+    that of `tpkd.geometry.joint_distortion_limit`, far smaller where `beta` is not the paper's 1/2. EXTENSIONS 3: the
+    same at every temperature, with L_cond = T^2 KL(q_T || r_T). For one correct class per row; sets of several are
+    refused.
 
     Args:
         model: any network; flags, buffers, gradients and the random state are as before afterwards.
@@ -101,6 +105,7 @@ def certify(
         rank_tolerance: sine of the angle below which a pair counts as dependent; its ratio is then 1.
         spectral_tolerance: share of the largest stretch at which the smallest counts as zero.
         beta: the weight of the conditional direction in v = h + beta d, positive.
+        temperature: that of the conditional loss.
 
     Returns:
         `Certificate(conditional, joint)` of plain numbers, at the cost of four backward and one forward passes (two
@@ -120,9 +125,10 @@ def certify(
         raise ValueError(f"beta: expected a positive finite weight of the conditional direction, got {beta!r}")
     jacobian = BatchJacobian(model, inputs, microbatch=microbatch, forward=forward)
     logits = jacobian.logits
-    signals = batch_signals(logits, teacher_logits.to(logits.device), labels.to(logits.device), beta=beta)
+    teacher, targets = teacher_logits.to(logits.device), labels.to(logits.device)
+    signals = batch_signals(logits, teacher, targets, beta=beta, temperature=temperature)
     num_examples, num_classes = logits.shape
-    left_to_learn = bool(signals.conditional.abs().amax() * math.sqrt(num_examples) > _ROUNDING)
+    left_to_learn = bool(signals.conditional.abs().amax() * math.sqrt(num_examples) > _ROUNDING * temperature)
     conditional = _Span.of(signals.conditional, signals.pure_conditional, rank_tolerance) if left_to_learn else None
     joint = _Span.of(signals.potential, signals.update, rank_tolerance)
     spans = [span for span in (conditional, joint) if span is not None]
@@ -141,9 +147,10 @@ def certify(
 def batch_signals(
     student_logits: Float[Tensor, "N K"],
     teacher_logits: Float[Tensor, "N K"],
-    labels: Int[Tensor, "N"],
+    labels: Shaped[Tensor, "..."],
     *,
     beta: float = PAPER_BETA,
+    temperature: float = 1.0,
 ) -> BatchSignals:
     """The two pairs of output signals whose fate under backpropagation decides about parameter learning.
 
@@ -159,7 +166,9 @@ def batch_signals(
             raise ValueError(f"{name}: expected shape (N, K), got {tuple(logits.shape)}")
         if not logits.isfinite().all():
             raise ValueError(f"{name}: expected finite logits, got NaN or infinity")
-    step = directions(student_logits.detach().double(), teacher_logits.detach().double(), labels, beta=beta)
+    labels = one_class("the certificate of a parameter step", labels, student_logits.shape)
+    student, teacher = student_logits.detach().double(), teacher_logits.detach().double()
+    step = directions(student, teacher, labels, beta=beta, temperature=temperature)
     root = math.sqrt(len(student_logits))
     potential = POTENTIAL_LABEL_WEIGHT * step.label + step.conditional
     return BatchSignals(step.conditional / root, step.pure_conditional / root, potential / root, step.update / root)
@@ -194,12 +203,16 @@ class StackedAlignment:
 
 
 def stacked_conditional_alignment(
-    student_logits: Float[Tensor, "N K"], teacher_logits: Float[Tensor, "N K"], labels: Int[Tensor, "N"]
+    student_logits: Float[Tensor, "N K"],
+    teacher_logits: Float[Tensor, "N K"],
+    labels: Shaped[Tensor, "..."],
+    *,
+    temperature: float = 1.0,
 ) -> StackedAlignment:
     """How the per-example alignment of u and w_cond carries over to a batch.
 
     Paper: eq:stacked-conditional-alignment, (1 + gamma_K) U^T R >= gamma_K |U|^2 + |R|^2 >= 2 sqrt(gamma_K) |U| |R|;
-    hence cos(U, R) >= c_K for any batch.
+    hence cos(U, R) >= c_K for any batch, at every temperature.
 
     Example:
         >>> chain = stacked_conditional_alignment(
@@ -208,7 +221,7 @@ def stacked_conditional_alignment(
         >>> chain.alignment >= chain.squared_norms >= chain.norm_product > 0
         True
     """
-    signals = batch_signals(student_logits, teacher_logits, labels)
+    signals = batch_signals(student_logits, teacher_logits, labels, temperature=temperature)
     U, R = signals.conditional, signals.pure_conditional
     gamma = retention_bound(U.shape[-1])
     return StackedAlignment(

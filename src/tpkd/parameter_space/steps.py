@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from tpkd.geometry import (
@@ -18,6 +18,7 @@ from tpkd.geometry import (
     label_loss,
     retention_bound,
 )
+from tpkd.geometry.correct import one_class
 from tpkd.geometry.inputs import check_positive
 from tpkd.parameter_space.certificates import PairCertificate, angle_bound, batch_signals
 from tpkd.parameter_space.vjp import BatchJacobian, Forward, displaced, network_logits
@@ -46,11 +47,12 @@ def parameter_gradients(
     model: nn.Module,
     inputs: Any,
     teacher_logits: Float[Tensor, "N K"],
-    labels: Int[Tensor, "N"],
+    labels: Shaped[Tensor, "..."],
     *,
     microbatch: int | None = None,
     forward: Forward | None = None,
     beta: float = PAPER_BETA,
+    temperature: float = 1.0,
 ) -> ParameterGradients:
     """The gradients that the statements about parameter steps compare.
 
@@ -65,7 +67,8 @@ def parameter_gradients(
     """
     jacobian = BatchJacobian(model, inputs, microbatch=microbatch, forward=forward)
     logits = jacobian.logits
-    signals = batch_signals(logits, teacher_logits.to(logits.device), labels.to(logits.device), beta=beta)
+    teacher, targets = teacher_logits.to(logits.device), labels.to(logits.device)
+    signals = batch_signals(logits, teacher, targets, beta=beta, temperature=temperature)
     stacks = torch.stack([signals.update, beta * signals.pure_conditional, signals.conditional, signals.potential])
     return ParameterGradients(*jacobian.products(stacks / math.sqrt(len(logits))))
 
@@ -100,12 +103,13 @@ def parameter_conclusions(
     model: nn.Module,
     inputs: Any,
     teacher_logits: Float[Tensor, "N K"],
-    labels: Int[Tensor, "N"],
+    labels: Shaped[Tensor, "..."],
     step_size: float,
     *,
     microbatch: int | None = None,
     forward: Forward | None = None,
     beta: float = PAPER_BETA,
+    temperature: float = 1.0,
 ) -> ParameterConclusions:
     """Take the two parameter steps and look: theta - eta g_T against theta - eta g_C, and against theta.
 
@@ -120,15 +124,14 @@ def parameter_conclusions(
         (True, True)
     """
     check_positive("step_size", step_size)
-    gradients = parameter_gradients(
-        model, inputs, teacher_logits, labels, microbatch=microbatch, forward=forward, beta=beta
-    )
+    passes: Any = {"microbatch": microbatch, "forward": forward}
+    gradients = parameter_gradients(model, inputs, teacher_logits, labels, beta=beta, temperature=temperature, **passes)
 
     def losses(gradient: Tensor) -> tuple[float, float]:
         with displaced(model, -step_size * gradient):
-            logits = network_logits(model, inputs, microbatch=microbatch, forward=forward).double()
+            logits = network_logits(model, inputs, **passes).double()
         teacher, targets = teacher_logits.to(logits), labels.to(logits.device)
-        conditional = conditional_loss(logits, teacher, targets).mean().item()
+        conditional = conditional_loss(logits, teacher, targets, temperature=temperature).mean().item()
         return conditional, POTENTIAL_LABEL_WEIGHT * label_loss(logits, targets).mean().item() + conditional
 
     after, compensated = losses(gradients.tpkd), losses(gradients.compensation)
@@ -152,9 +155,10 @@ def parameter_shape_gain(
     min_stretch: float,
     student_logits: Float[Tensor, "N K"],
     teacher_logits: Float[Tensor, "N K"],
-    labels: Int[Tensor, "N"],
+    labels: Shaped[Tensor, "..."],
     *,
     beta: float = PAPER_BETA,
+    temperature: float = 1.0,
 ) -> ShapeGain:
     """How much parameter gradient the kept conditional signal is certain to leave.
 
@@ -170,7 +174,7 @@ def parameter_shape_gain(
     """
     if not 0 <= min_stretch < math.inf:
         raise ValueError(f"min_stretch: expected a nonnegative finite number, got {min_stretch}")
-    signals = batch_signals(student_logits, teacher_logits, labels, beta=beta)
+    signals = batch_signals(student_logits, teacher_logits, labels, beta=beta, temperature=temperature)
     gamma = retention_bound(signals.update.shape[-1])
     return ShapeGain(
         by_pure_conditional=min_stretch * signals.pure_conditional.square().sum().item() * beta**2,
@@ -207,10 +211,11 @@ def explicit_parameter_step(
     certificate: PairCertificate,
     student_logits: Float[Tensor, "N K"],
     teacher_logits: Float[Tensor, "N K"],
-    labels: Int[Tensor, "N"],
+    labels: Shaped[Tensor, "..."],
     *,
     lipschitz: float,
     beta: float = PAPER_BETA,
+    temperature: float = 1.0,
 ) -> StepBound:
     """How far a TPKD parameter step may go and how much of Psi it then takes away, from the joint certificate alone.
 
@@ -218,7 +223,8 @@ def explicit_parameter_step(
     eta <= mu / (8 M L) takes away at least eta mu E / 2; mu = ((1 + sqrt(gamma_K)) m - (1 - sqrt(gamma_K)) M) / 2 and
     E = mean(|h|^2 + |u|^2 / 12), if the gradient of Psi is `lipschitz` on the step segment. That is for beta = 1/2; for
     another `beta`, by appendix C.5, the change is at most -eta mu c E + L M C eta^2 E with E = mean(|h|^2 + |u|^2),
-    c = c_{4,beta}, C = max(1, beta^2) and `joint_cosine_bound` in place of sqrt(gamma_K) in mu.
+    c = c_{4,beta}, C = max(1, beta^2) and `joint_cosine_bound` in place of sqrt(gamma_K) in mu. At every temperature,
+    with the certificate and the Lipschitz constant of Psi at that temperature.
 
     Example:
         >>> pair = PairCertificate(1.0, 2.0, 2.0, 13.93, 0.9, 19.0, 1.0, True, True)
@@ -228,7 +234,9 @@ def explicit_parameter_step(
     """
     if not 0 < lipschitz < math.inf:
         raise ValueError(f"lipschitz: expected a positive finite constant, got {lipschitz}")
-    step = directions(student_logits.detach().double(), teacher_logits.detach().double(), labels)
+    labels = one_class("the bound of a parameter step", labels, student_logits.shape)
+    student, teacher = student_logits.detach().double(), teacher_logits.detach().double()
+    step = directions(student, teacher, labels, temperature=temperature)
     num_classes = step.label.shape[-1]
     cosine = joint_cosine_bound(num_classes, beta=beta)
     mu = angle_bound(cosine, certificate.min_stretch, certificate.max_stretch)

@@ -4,10 +4,10 @@ import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
-from tpkd.geometry.correct import check_single
+from tpkd.geometry.correct import as_wide, check_single, drop_target, is_set, over_batch
 from tpkd.geometry.divergences import kl_divergence, log_ratio
 from tpkd.geometry.split import split
 from tpkd.theory.compensation import pair_transfer_cost
@@ -19,7 +19,7 @@ class FrontierPoint:
     """The best conditional distribution within a budget, and what is left to learn there."""
 
     log_conditional: Float[Tensor, "*grid others"]
-    """log x*."""
+    """log x*; K wide where the labels are sets, with -inf on them."""
     value: Float[Tensor, "*grid"]
     """V(B) = KL(q || x*)."""
 
@@ -27,16 +27,18 @@ class FrontierPoint:
 def frontier(
     student_logits: Float[Tensor, "*batch K"],
     teacher_logits: Float[Tensor, "*batch K"],
-    labels: Int[Tensor, "*batch"],
+    labels: Shaped[Tensor, "..."],
     budget: float | Float[Tensor, "*grid"],
 ) -> FrontierPoint:
     """The least conditional loss that a budget of correct-class log-odds can buy, with every margin kept.
 
     Paper: eq:budget-optimum, argmin KL(q || x) over x_j <= e^B r_j is x_j = min(e^B r_j, q_j / lambda). The classes at
-    their cap are those with the largest log(q_j / r_j); lambda normalises. One sort and sums in log space.
+    their cap are those with the largest log(q_j / r_j); lambda normalises. One sort and sums in log space. EXTENSIONS
+    1: with a set of correct classes the budget is one of the log-odds of the set.
 
     Shapes: logits `(*batch, K)`, labels `(*batch)`; `budget` >= 0 is a number or broadcasts against the batch shape, so
-    a grid is a leading axis `(G, 1)`. Returns `log_conditional` `(*grid, K-1)` and `value` `(*grid)`.
+    a grid is a leading axis `(G, 1)`. Returns `log_conditional` `(*grid, K-1)` and `value` `(*grid)`. Labels may be a
+    mask or probabilities `(*batch, K)`: then `log_conditional` is `(*grid, K)`.
 
     Example:
         >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
@@ -57,6 +59,7 @@ def frontier(
     growth = B.minimum(torch.where(is_ruled_out, free_growth, pair.log_ratio - log_multiplier))
     log_x = torch.where(complete, pair.teacher.log_conditional, pair.student.log_conditional + growth)
     value = kl_divergence(pair.teacher.log_conditional, log_x)
+    log_x = as_wide(log_x, over_batch(pair.labels, log_x.shape[:-1]), -torch.inf)
     return FrontierPoint(log_x, torch.where(complete.squeeze(-1), 0.0, value))
 
 
@@ -111,7 +114,7 @@ def _take(values: Tensor, index: Tensor) -> Tensor:
 def is_budget_feasible(
     log_conditional: Float[Tensor, "*batch others"],
     student_logits: Float[Tensor, "*batch K"],
-    labels: Int[Tensor, "*batch"],
+    labels: Shaped[Tensor, "..."],
     budget: float | Float[Tensor, "*grid"],
     *,
     tolerance: float | None = None,
@@ -122,7 +125,8 @@ def is_budget_feasible(
     default a few roundings of the dtype.
 
     Shapes: `log_conditional` `(*batch, K-1)`, logits `(*batch, K)`, labels and result `(*batch)`; many candidates or a
-    grid of budgets are leading axes.
+    grid of budgets are leading axes. With a mask or probabilities `(*batch, K)` as labels, `log_conditional` is
+    `(*batch, K)`, -inf on the set.
 
     Example:
         >>> student, x = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.6, 0.4]]).log()
@@ -157,7 +161,7 @@ class FrontierEnds:
 
 
 def frontier_ends(
-    student_logits: Float[Tensor, "*batch K"], teacher_logits: Float[Tensor, "*batch K"], labels: Int[Tensor, "*batch"]
+    student_logits: Float[Tensor, "*batch K"], teacher_logits: Float[Tensor, "*batch K"], labels: Shaped[Tensor, "..."]
 ) -> FrontierEnds:
     """What is left to learn without any rise in confidence, and the rise at which nothing is left.
 
@@ -189,14 +193,15 @@ def frontier_log_form(
     log_growth: Float[Tensor, "*batch others"],
     student_logits: Float[Tensor, "*batch K"],
     teacher_logits: Float[Tensor, "*batch K"],
-    labels: Int[Tensor, "*batch"],
+    labels: Shaped[Tensor, "..."],
     budget: float | Float[Tensor, "*batch"],
 ) -> LogFormPoint:
     """The frontier as a convex problem in Y = log(x / r), affine objective and constraints convex in (Y, B).
 
     Paper: eq:budget-log-form, V(B) = min_Y KL(q || r) - q'Y with sum_j r_j e^Y_j <= 1 and Y_j <= B.
 
-    Shapes: `log_growth` `(*batch, K-1)`, logits `(*batch, K)`, labels `(*batch)`; every field is `(*batch)`.
+    Shapes: `log_growth` `(*batch, K-1)`, logits `(*batch, K)`, labels `(*batch)`; every field is `(*batch)`. With a
+    mask or probabilities `(*batch, K)` as labels, `log_growth` is `(*batch, K)`; what it says on the set is not read.
 
     Example:
         >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
@@ -206,8 +211,13 @@ def frontier_log_form(
     pair = split_pair(student_logits, teacher_logits, labels)
     B = as_grid("budget", budget, pair.student.log_odds, low=0.0, high=float("inf"))
     log_q, log_r = pair.teacher.log_conditional, pair.student.log_conditional
+    if is_set(pair.labels):
+        log_growth = drop_target(log_growth, pair.labels)
+    gained = log_q.exp() * log_growth
+    if is_set(pair.labels):  # empty places say nothing, where 0 * -inf would
+        gained = gained.masked_fill(log_q == -torch.inf, 0.0)
     return LogFormPoint(
-        value=kl_divergence(log_q, log_r) - (log_q.exp() * log_growth).sum(-1),
+        value=kl_divergence(log_q, log_r) - gained.sum(-1),
         excess_mass=(log_r + log_growth).logsumexp(-1),
         excess_budget=log_growth.amax(-1) - B.squeeze(-1),
     )

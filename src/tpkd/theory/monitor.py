@@ -1,9 +1,10 @@
 """Monitoring a batch during training: how far the teacher is blocked on it, and what protection keeps."""
 
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from tpkd.geometry.inputs import check_ignore_index, class_indices
+from tpkd.geometry.top_k import TopK
 from tpkd.theory.diagnosis import diagnose
 
 _FIELDS = ("blocked", "confidence", "label_loss", "conditional_loss", "transfer_cost", "compensation", "retention")
@@ -13,20 +14,24 @@ MIN_CLASSES = 3
 
 def observe(
     student_logits: Float[Tensor, "*batch K"],
-    teacher_logits: Float[Tensor, "*batch K"],
-    labels: Int[Tensor, "*batch"],
+    teacher_logits: Float[Tensor, "*batch K"] | TopK,
+    labels: Shaped[Tensor, "..."],
     *,
     ignore_index: int = -100,
+    temperature: float = 1.0,
 ) -> dict[str, Float[Tensor, ""]]:
     """Means over the valid rows of a batch, from logits the step has anyway; one sort of N x K numbers.
 
-    One call per step, in any training loop; it leaves no graph.
+    One call per step, in any training loop; it leaves no graph. Of a truncated teacher (EXTENSIONS 2) the means are
+    those of `Diagnosis.summary`: `blocked_share` an upper bound, `conditional_loss` and `transfer_cost` lower bounds,
+    over the rows whose label's log-probability is known.
 
     Args:
-        student_logits: classes last, as everywhere in the theory.
-        teacher_logits: of the same shape.
-        labels: integer classes.
+        student_logits: raw outputs of the student, with any number of axes before the classes.
+        teacher_logits: of the same shape, or a `tpkd.geometry.TopK`.
+        labels: integer classes, or probabilities of the shape of the logits, where rows of zeros are left out.
         ignore_index: the label of a row to leave out.
+        temperature: that of the conditional direction; `compensation` and `retention` depend on it.
 
     Returns:
         The means of some fields of a diagnosis, `blocked` as `blocked_share`; zeros where no row is valid.
@@ -38,10 +43,23 @@ def observe(
         >>> seen["blocked_share"], seen["transfer_cost"]
         (tensor(1.), tensor(0.6650))
     """
-    labels = class_indices(labels)
-    valid = labels != check_ignore_index(ignore_index)
+    labels, valid = _valid_rows(student_logits, labels, ignore_index)
+    nothing = student_logits.new_zeros(())
     if not valid.any():
-        return dict.fromkeys(("blocked_share", *_FIELDS[1:]), student_logits.new_zeros(()))
-    state = diagnose(student_logits.detach()[valid], teacher_logits.detach()[valid], labels[valid])
-    means = {name: getattr(state, name).float().mean() for name in _FIELDS}
+        return dict.fromkeys(("blocked_share", *_FIELDS[1:]), nothing)
+    teacher = teacher_logits if isinstance(teacher_logits, TopK) else teacher_logits.detach()
+    state = diagnose(student_logits.detach()[valid], teacher[valid], labels[valid], temperature=temperature)
+    values = {name: getattr(state, name).float() for name in _FIELDS}
+    if state.label_known is not None:
+        bounded = (name for name in _FIELDS if state.bounds[name] in ("lower", "upper"))
+        values |= {name: values[name][state.label_known] for name in bounded}
+    means = {name: value.mean() if value.numel() else nothing for name, value in values.items()}
     return {"blocked_share": means.pop("blocked"), **means}
+
+
+def _valid_rows(student_logits: Tensor, labels: Tensor, ignore_index: int) -> tuple[Tensor, Bool[Tensor, "*batch"]]:
+    ignored = check_ignore_index(ignore_index)
+    if isinstance(labels, Tensor) and labels.is_floating_point() and labels.shape == student_logits.shape:
+        return labels, (labels != 0).any(-1)
+    classes = class_indices(labels)
+    return classes, classes != ignored
