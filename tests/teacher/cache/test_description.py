@@ -31,4 +31,4 @@ def test_sizes_are_those_of_the_files(tmp_path):
 @pytest.mark.parametrize(("found", "share"), [(500, "0.05"), (1_000_000, "100"), (0, "0")])
 def test_the_share_is_of_full_rows(found, share):
     assert f" {share} % of the 1.0 MB" in compare_sizes(found, 1_000_000)
-    assert compare_sizes(0, 0).startswith("0.0 MB, 0 %")  # nothing is written yet
+    assert compare_sizes(0, 0).startswith("0.0 kB, 0 %")  # nothing is written yet

@@ -27,7 +27,11 @@ def compare_sizes(found: int, full: int) -> str:
         '2.8 MB, 0.281 % of the 1000.2 MB of all logits in float16'
     """
     share = 100 * found / full if full else 0.0
-    return f"{found / 1e6:.1f} MB, {share:.3g} % of the {full / 1e6:.1f} MB of all logits in float16"
+    return f"{_size(found)}, {share:.3g} % of the {_size(full)} of all logits in float16"
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB"
 
 
 def kept_sentence(recipe: CacheRecipe, rows: int) -> str:
