@@ -33,7 +33,7 @@ ALLOWED = {
     "config": BASE,
     "data": BASE | {"config"},
     "models": BASE | {"config", "data"},
-    "teacher": BASE | {"config", "data", "models", "competence"},
+    "teacher": BASE | {"geometry", "config", "data", "models", "competence"},
     "training": (MATHS | RUN) - {"parameter_space"},
     "report": set(),
     "competence": {"report"},

@@ -69,6 +69,22 @@ def test_info_is_the_manifest_in_words_or_as_json(tpkd, config, tmp_path):
     assert found["recipe"]["preprocessing"]["pad"] == 1
 
 
+def test_a_truncated_cache_says_what_it_keeps_and_what_that_saves(tpkd, config, tmp_path):
+    code, out, err = tpkd("cache", "build", config, "teacher.top_k=3", "teacher.layers=[]", "student.layers=[]")
+    assert code == 0
+    kept = "top 3 of 10 classes and the label, float16; total of the rest, float32"
+    lines = [line for line in err.splitlines() if line.startswith("Each row keeps: ")]
+    row, full = 17 + 3 * (2 + 1) + 2 + 4, 17 + 2 * 10
+    sizes = f"{1.2 * row:.1f} kB, {100 * row / full:.1f} % of the {1.2 * full:.1f} kB of all logits in float16"
+    assert lines == [f"Each row keeps: {kept}. {sizes}."]
+    text = " ".join(re.sub("[│\\s]+", " ", out).split())
+    assert f"kept {kept}" in text
+    assert re.search(rf"size \d+\.\d kB, \d+\.\d % of the {1.2 * full:.1f} kB of all logits in float16; 1 shards", text)
+    assert tpkd("cache", "info", tmp_path / "cache") == (0, out, "")
+    found = json.loads(tpkd("cache", "info", tmp_path / "cache", "--json")[1])
+    assert (found["recipe"]["top_k"], found["full_bytes"]) == (3, 1200 * full)
+
+
 def test_verify_checks_bytes_and_with_a_configuration_values(tpkd, config, tmp_path):
     tpkd("cache", "build", config)
     code, out, _ = tpkd("cache", "verify", tmp_path / "cache")
@@ -128,6 +144,8 @@ def test_the_start_of_the_student_has_a_cache_of_its_own(tpkd, config, tmp_path)
             "run.yaml: teacher.model: builtin:mlp does not fit the inputs of digits: inputs: expected 10 numbers",
         ),
         (["build", "CONFIG", "teacher.model=null"], "run.yaml: teacher.model: missing"),
+        (["build", "CONFIG", "teacher.top_k=3", "teacher.cache=null"], "run.yaml: teacher: top_k: expected a cache"),
+        (["build", "CONFIG", "teacher.top_k=-1"], "run.yaml: teacher.top_k: Input should be greater than 0, found -1"),
         (["info", "DIRECTORY"], "expected a teacher cache, found no manifest.json"),
         (["verify", "DIRECTORY"], "expected a teacher cache, found no manifest.json"),
     ],

@@ -52,6 +52,16 @@ def test_counts_do_not_depend_on_blocks_and_know_ties_and_absent_students():
     assert (alone.finish().student_accuracy, alone.finish().agreement) == (None, None)
 
 
+def test_the_most_probable_classes_count_as_the_logits_do():
+    rng = np.random.default_rng(1)
+    teacher, student = (torch.from_numpy(rng.normal(size=(50, 4))) for _ in range(2))
+    labels = torch.from_numpy(rng.integers(0, 4, 50))
+    from_logits, from_classes = AnswerCounts(4), AnswerCounts(4)
+    from_logits.add(teacher, labels, student)
+    from_classes.add_classes(teacher.argmax(-1), labels, student)
+    assert from_logits.finish() == from_classes.finish()
+
+
 def test_a_teacher_that_knows_its_labels_is_not_doubted(tmp_path):
     z, zt, y = make_arrays(examples=300, num_classes=6)
     found = diagnosed(tmp_path, z, zt + 2 * np.eye(6, dtype=np.float32)[y], y)

@@ -116,6 +116,11 @@ def test_settings_of_a_method_hold_for_that_method_and_yield_to_overrides(file):
             "teacher={model: m, weights: w, head: random}",
             ["teacher: head: expected own: random would put an untrained"],
         ),
+        (
+            "teacher={model: m, top_k: 8}",
+            ["teacher: top_k: expected a cache beside it, found none: ", "set teacher.cache, or leave top_k out"],
+        ),
+        ("teacher={cache: c, top_k: 0}", ["teacher.top_k: ", "greater than 0, found 0"]),
         ("teacher={cache: c, views: {pad: 3}}", ["teacher.views.pad: expected 0 as in views, found 3"]),
         ("epochs", ["override 'epochs': expected key=value"]),
         ("=3", ["override '=3': expected key=value"]),

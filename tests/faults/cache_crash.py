@@ -27,7 +27,8 @@ def build(job):
         time.sleep(job.get("delay", 0))
         return teacher(keys)
 
-    build_cache(job["directory"], make_rows(*job["rows"]), forward, make_recipe(), shard_rows=10, block_rows=5)
+    recipe = make_recipe(top_k=job["top_k"])
+    build_cache(job["directory"], make_rows(*job["rows"]), forward, recipe, shard_rows=10, block_rows=5)
 
 
 def die_at_rename(number, moment):

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import pickle
+import re
 import shutil
 
 import numpy as np
@@ -13,16 +14,23 @@ from teacher.cache.toys import Teacher, make_recipe, make_rows
 from tpkd.errors import InputError
 from tpkd.teacher.cache.build import build_cache
 from tpkd.teacher.cache.read import open_cache
+from tpkd.teacher.cache.shards import shard_layout
 from tpkd.teacher.cache.verify import verify_cache
 
 FULL = os.environ.get("TPKD_FAULTS") == "full"
 SHARD = "shard-00002.safetensors"
 
 
+@pytest.fixture(scope="module", params=[None, 2], ids=["all", "top 2"])
+def top_k(request):
+    """All logits, or the largest two classes: damage is found in both."""
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory):
+def sound(tmp_path_factory, top_k):
     directory = tmp_path_factory.mktemp("sound")
-    build_cache(directory, make_rows(), Teacher(), make_recipe(), shard_rows=10)
+    build_cache(directory, make_rows(), Teacher(), make_recipe(top_k=top_k), shard_rows=10)
     return directory
 
 
@@ -67,17 +75,24 @@ WRONG_RECIPES = {
     "dtype": ({"dtype": "float32"}, "dtype: expected 'float32', found 'float16'"),
     "tensors": ({"tensors": {"pooled": 8}}, "tensors.pooled: expected 8, found nothing"),
     "torch": ({"versions": {**make_recipe().versions, "torch": "9.9"}}, "versions.torch: expected '9.9', found"),
+    "more of the largest classes": ({"top_k": 3}, "top_k: expected 3, found (nothing|2)"),
 }
 
 
 @pytest.mark.parametrize("name", WRONG_RECIPES)
-def test_a_cache_of_something_else_is_refused_by_field(sound, name):
+def test_a_cache_of_something_else_is_refused_by_field(sound, top_k, name):
     changes, match = WRONG_RECIPES[name]
-    refused(sound, f"{sound}: this cache was computed from something else: {match}", expected=make_recipe(**changes))
+    expected = make_recipe(**{"top_k": top_k, **changes})
+    refused(sound, f"{sound}: this cache was computed from something else: {match}", expected=expected)
 
 
-def test_all_differing_fields_are_named_at_once(sound):
-    other = make_recipe(model_fingerprint="x", dtype="float32", class_map=None)
+def test_a_truncated_cache_is_not_taken_for_a_whole_one_nor_the_other_way_round(sound, top_k):
+    expected, match = (2, "expected 2, found nothing") if top_k is None else (None, "expected nothing, found 2")
+    refused(sound, f"something else: top_k: {match}$", expected=make_recipe(top_k=expected))
+
+
+def test_all_differing_fields_are_named_at_once(sound, top_k):
+    other = make_recipe(model_fingerprint="x", dtype="float32", class_map=None, top_k=top_k)
     refused(sound, "model_fingerprint: .*; class_map: .*; dtype: ", expected=other)
 
 
@@ -140,10 +155,11 @@ def test_shards_that_changed_places_are_refused(cache):
 @pytest.mark.parametrize(
     "name", ["../outside.safetensors", "/etc/passwd", "sub/../../x", "shard-00001.safetensors", "", "\0", "~/x"]
 )
-def test_a_manifest_that_names_another_file_is_refused_and_the_file_not_opened(cache, name):
+def test_a_manifest_that_names_another_file_is_refused_and_the_file_not_opened(cache, top_k, name):
     shutil.copy(cache / SHARD, cache.parent / "outside.safetensors")
     edit_manifest(cache, lambda manifest: manifest["shards"][2].update(file=name))
-    for action in (open_cache, verify_cache, lambda path: build_cache(path, make_rows(), Teacher(), make_recipe())):
+    recipe = make_recipe(top_k=top_k)
+    for action in (open_cache, verify_cache, lambda path: build_cache(path, make_rows(), Teacher(), recipe)):
         with pytest.raises(InputError, match=rf"manifest.json: shards\[2\].file: expected {SHARD}, found"):
             action(cache)
 
@@ -165,6 +181,9 @@ HOSTILE_MANIFESTS = {
     "null": (lambda m: m.update(shards=None), "Manifest.shards: expected a list, got None"),
     "recipe": (lambda m: m["recipe"].update(dtype="object"), "dtype: expected one of float16, float32"),
     "tensor name": (lambda m: m["recipe"].update(tensors={"../x": 1}), "tensors: expected a name"),
+    "classes kept": (lambda m: m["recipe"].update(top_k=3), "fingerprint: expected"),
+    "more classes kept than there are": (lambda m: m["recipe"].update(top_k=6), "top_k: expected from 1 to all 5"),
+    "other labels": (lambda m: m.update(labels_sha256="0" * 64), "fingerprint: expected"),
 }
 
 
@@ -198,52 +217,89 @@ def with_header(length, text=b""):
     return length.to_bytes(8, "little") + text
 
 
-def resaved(**changes):
-    """A sound safetensors file whose tensors are not those of the recipe."""
+def resaved(top_k, **changes):
+    """A sound safetensors file whose tensors are not those of the recipe; `answers` are logits or log-probabilities."""
     from safetensors.numpy import save
 
-    arrays = {
-        "sample_ids": np.zeros(10, np.int64),
-        "view_ids": np.zeros(10, np.int64),
-        "written": np.ones(10, bool),
-        "logits": np.zeros((10, 5), np.float16),
-    }
-    return save({name: array for name, array in {**arrays, **changes}.items() if array is not None})
+    layout = shard_layout(make_recipe(top_k=top_k), 10)
+    arrays = {name: np.zeros(shape, dtype) for name, (dtype, shape) in layout.items()} | {"written": np.ones(10, bool)}
+    names = {"answers": "logits" if top_k is None else "log_probs"}
+    changed = {names.get(name, name): array for name, array in changes.items()}
+    return save({name: array for name, array in {**arrays, **changed}.items() if array is not None})
 
 
 HOSTILE_SHARDS = {
-    "a pickle": (lambda: pickle.dumps(Bomb()), "expected a header of at most 1048576 bytes, found"),
-    "a header said to be 200 MB": (lambda: with_header(200 << 20), "header of at most 1048576 bytes, found 209715200"),
+    "a pickle": (lambda k: pickle.dumps(Bomb()), "expected a header of at most 1048576 bytes, found"),
+    "a header said to be 200 MB": (
+        lambda k: with_header(200 << 20),
+        "header of at most 1048576 bytes, found 209715200",
+    ),
     "a header of 200 MB": (
-        lambda: with_header(200 << 20, b" " * (200 << 20)),
+        lambda k: with_header(200 << 20, b" " * (200 << 20)),
         "of at most 1048576 bytes, found 209715",
     ),
     "a header of 2^64 - 1": (
-        lambda: with_header(2**64 - 1, b"{}"),
+        lambda k: with_header(2**64 - 1, b"{}"),
         "at most 1048576 bytes, found 18446744073709551615",
     ),
-    "a header longer than the file": (lambda: with_header(1000, b"{}"), "damaged"),
-    "a header that is no JSON": (lambda: with_header(8, b"()[]{}::"), "damaged"),
-    "a header that is a list": (lambda: with_header(2, b"[]"), "damaged"),
+    "a header longer than the file": (lambda k: with_header(1000, b"{}"), "damaged"),
+    "a header that is no JSON": (lambda k: with_header(8, b"()[]{}::"), "damaged"),
+    "a header that is a list": (lambda k: with_header(2, b"[]"), "damaged"),
     "offsets beyond the file": (
-        lambda: with_header(64, b'{"logits":{"dtype":"F16","shape":[10,5],"data_offsets":[0,100]}}'),
+        lambda k: with_header(64, b'{"logits":{"dtype":"F16","shape":[10,5],"data_offsets":[0,100]}}'),
         "damaged",
     ),
-    "no file": (lambda: b"", "cannot|damaged|empty"),
-    "another dtype": (lambda: resaved(logits=np.zeros((10, 5), np.float32)), "tensor 'logits': expected F16 of shape"),
-    "another width": (lambda: resaved(logits=np.zeros((10, 6), np.float16)), r"found F16 of shape \(10, 6\)"),
-    "a tensor less": (lambda: resaved(written=None), "tensor 'written': expected BOOL of shape .10,., found none"),
-    "a tensor more": (lambda: resaved(extra=np.zeros(1)), "tensor 'extra': expected none, found F64"),
+    "no file": (lambda k: b"", "cannot|damaged|empty"),
+    "another dtype": (
+        lambda k: resaved(k, answers=np.zeros((10, k or 5), np.float32)),
+        "tensor 'log(its|_probs)': expected F16 of shape",
+    ),
+    "another width": (lambda k: resaved(k, answers=np.zeros((10, 6), np.float16)), r"found F16 of shape \(10, 6\)"),
+    "a tensor less": (lambda k: resaved(k, written=None), "tensor 'written': expected BOOL of shape .10,., found none"),
+    "a tensor more": (lambda k: resaved(k, extra=np.zeros(1)), "tensor 'extra': expected none, found F64"),
     "other keys": (resaved, "more than once|expected rows with keys"),
 }
 
 
 @pytest.mark.parametrize("name", HOSTILE_SHARDS)
-def test_a_hostile_shard_is_refused_even_if_the_manifest_vouches_for_it(cache, name, tmp_path, monkeypatch):
+def test_a_hostile_shard_is_refused_even_if_the_manifest_vouches_for_it(cache, top_k, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make, match = HOSTILE_SHARDS[name]
-    replace_shard(cache, make())
+    replace_shard(cache, make(top_k))
     before = sorted(path.name for path in tmp_path.rglob("*"))
     refused(cache, match)
     assert not verify_cache(cache).passes
     assert sorted(path.name for path in tmp_path.rglob("*")) == before, "nothing executed, nothing written"
+
+
+def set_value(name, place, value):
+    def change(arrays):
+        arrays[name][place] = value
+
+    return change
+
+
+IMPOSSIBLE_ROWS = {
+    "a class that there is not": (
+        set_value("indices", (3, 1), 5),
+        "indices: expected classes from 0 to 4, .*got 5 in row 3",
+    ),
+    "a class twice": (set_value("indices", 4, 1), "indices: expected every class once, got class 1 twice in row 4"),
+    "a probability above one": (set_value("log_probs", (2, 0), 0.5), "log_probs: .* at most 0, got 0.5 in row 2"),
+    "a probability that is none": (set_value("rest_log_probs", 7, np.nan), "rest_log_probs: .* got nan in row 7"),
+    "a label above one": (set_value("label_log_probs", 0, 1.0), "label_log_probs: .* got 1 in row 0"),
+}
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE_ROWS)
+def test_rows_that_no_teacher_gives_are_refused_even_if_the_manifest_vouches_for_them(tmp_path, name):
+    from safetensors.numpy import load_file, save
+
+    change, match = IMPOSSIBLE_ROWS[name]
+    build_cache(tmp_path, make_rows(), Teacher(), make_recipe(top_k=2), shard_rows=10)
+    arrays = load_file(tmp_path / SHARD)
+    change(arrays)
+    replace_shard(tmp_path, save(arrays))
+    refused(tmp_path, f"{SHARD}: {match}")
+    (problem,) = verify_cache(tmp_path).problems
+    assert re.search(f"{SHARD}: {match}", problem)

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
-from teacher.cache.toys import Teacher, make_recipe, make_rows, true_logits
+import tpkd
+from teacher.cache.toys import Teacher, assert_true_rows, make_recipe, make_rows
 from tpkd.errors import InputError
 from tpkd.teacher.cache.build import build_cache
 from tpkd.teacher.cache.read import open_cache
@@ -29,7 +29,9 @@ def crash(jobs, tmp_path):
     path = tmp_path / "jobs.json"
     path.write_text(json.dumps(jobs))
     script = TESTS / "faults" / "cache_crash.py"
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(TESTS)}
+    # The same tpkd as here, also where another one is installed.
+    path_of_modules = os.pathsep.join([str(TESTS), str(Path(tpkd.__file__).parents[1])])
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path_of_modules}
     done = subprocess.run([sys.executable, script, path], check=True, capture_output=True, text=True, env=environment)
     return json.loads(done.stdout)
 
@@ -42,33 +44,41 @@ def visible(directory):
     return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != ".lock"}
 
 
+@pytest.fixture(scope="module", params=[None, 2], ids=["all", "top 2"])
+def top_k(request):
+    """All logits, or the largest two classes: a kill does the same to both."""
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def whole(tmp_path_factory, top_k):
     directory = tmp_path_factory.mktemp("whole")
-    build_cache(directory, make_rows(*ROWS), Teacher(), make_recipe(), shard_rows=SHARD_ROWS, block_rows=5)
+    recipe = make_recipe(top_k=top_k)
+    build_cache(directory, make_rows(*ROWS), Teacher(), recipe, shard_rows=SHARD_ROWS, block_rows=5)
     return visible(directory)
 
 
-def assert_readable_and_resumes(directory, log, whole):
+def assert_readable_and_resumes(directory, log, whole, top_k):
     """Whatever a killed build left is either nothing or a sound part; finishing it wastes at most one shard."""
     rows, teacher = make_rows(*ROWS), Teacher()
     if (directory / "manifest.json").exists():
         part = open_cache(directory, partial=True)
         samples, views = part.sample_ids, part.view_ids
-        assert torch.equal(part.read(samples, views), true_logits(samples, views))
-    build_cache(directory, rows, teacher, make_recipe(), shard_rows=SHARD_ROWS, block_rows=5)
+        assert_true_rows(part.read(samples, views), samples, views)
+    build_cache(directory, rows, teacher, make_recipe(top_k=top_k), shard_rows=SHARD_ROWS, block_rows=5)
     assert len(forwarded(log)) + len(teacher.rows_seen) <= len(rows) + SHARD_ROWS
     assert visible(directory) == whole, "the same bytes as a build that was not killed, and no stray file"
     assert verify_cache(directory).passes
 
 
-def test_kills_at_random_instants(tmp_path, whole):
+def test_kills_at_random_instants(tmp_path, whole, top_k):
     generator = random.Random(0)
     jobs = [
         {
             "directory": str(tmp_path / f"cache-{number}"),
             "log": str(tmp_path / f"log-{number}"),
             "rows": ROWS,
+            "top_k": top_k,
             "delay": DELAY,
             "kill_at": 0.9 * generator.random(),
         }
@@ -77,15 +87,21 @@ def test_kills_at_random_instants(tmp_path, whole):
     ends = crash(jobs, tmp_path)
     assert all(end in ([-9], [0]) for end in ends)
     for job in jobs:
-        assert_readable_and_resumes(Path(job["directory"]), job["log"], whole)
+        assert_readable_and_resumes(Path(job["directory"]), job["log"], whole, top_k)
     print(f"cache: {ends.count([-9])} builds killed at random instants, all resumed")
 
 
-def test_kills_around_every_kind_of_rename(tmp_path, whole):
+def test_kills_around_every_kind_of_rename(tmp_path, whole, top_k):
     # The renames of a build are manifest, shard 0, manifest, shard 1, manifest, …
     points = [(number, moment) for number in (1, 2, 3, 4, 5, 24, 25) for moment in ("before", "after")]
     jobs = [
-        {"directory": str(tmp_path / f"{n}-{m}"), "log": str(tmp_path / f"log-{n}-{m}"), "rows": ROWS, "rename": [n, m]}
+        {
+            "directory": str(tmp_path / f"{n}-{m}"),
+            "log": str(tmp_path / f"log-{n}-{m}"),
+            "rows": ROWS,
+            "top_k": top_k,
+            "rename": [n, m],
+        }
         for n, m in points
     ]
     assert crash(jobs, tmp_path) == [[-9]] * len(jobs)
@@ -95,26 +111,33 @@ def test_kills_around_every_kind_of_rename(tmp_path, whole):
         published = (number if moment == "after" else number - 1) - 1
         if published >= 0:
             assert cache_info(directory).rows_written == SHARD_ROWS * (published // 2)
-        assert_readable_and_resumes(directory, job["log"], whole)
+        assert_readable_and_resumes(directory, job["log"], whole, top_k)
     print(f"cache: {len(jobs)} builds killed around a rename, all resumed")
 
 
-def test_a_chain_of_kills_makes_progress(tmp_path, whole):
+def test_a_chain_of_kills_makes_progress(tmp_path, whole, top_k):
     directory, log = tmp_path / "cache", tmp_path / "log"
     # Each run dies right after its second shard is named; the first run has one rename more, the empty manifest.
-    job = {"directory": str(directory), "log": str(log), "rows": ROWS}
+    job = {"directory": str(directory), "log": str(log), "rows": ROWS, "top_k": top_k}
     jobs = [{**job, "rename": [5, "after"]}, *[{**job, "rename": [4, "after"]}] * 5]
     assert crash(jobs, tmp_path) == [[-9]] * 6
     assert len(forwarded(log)) == 120
     teacher = Teacher()
-    build_cache(directory, make_rows(*ROWS), teacher, make_recipe())
+    build_cache(directory, make_rows(*ROWS), teacher, make_recipe(top_k=top_k))
     assert not teacher.rows_seen
     assert visible(directory) == whole
 
 
-def test_of_builders_that_start_together_one_writes(tmp_path, whole):
+def test_of_builders_that_start_together_one_writes(tmp_path, whole, top_k):
     directory, log = tmp_path / "cache", tmp_path / "log"
-    job = {"directory": str(directory), "log": str(log), "rows": ROWS, "delay": 0.02, "builders": 4}
+    job = {
+        "directory": str(directory),
+        "log": str(log),
+        "rows": ROWS,
+        "top_k": top_k,
+        "delay": 0.02,
+        "builders": 4,
+    }
     (ends,) = crash([job], tmp_path)
     # One that a busy machine starts late finds the work done: it is not refused, and writes nothing.
     assert 0 in ends
@@ -142,8 +165,8 @@ def test_a_second_builder_is_refused_with_the_process_of_the_first(tmp_path):
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES, errno.EIO])
-def test_a_writer_that_fails_says_where_and_leaves_what_was_there(tmp_path, monkeypatch, whole, call, code):
-    true_call, calls = getattr(os, call), []
+def test_a_writer_that_fails_says_where_and_leaves_what_was_there(tmp_path, monkeypatch, whole, top_k, call, code):
+    true_call, calls, recipe = getattr(os, call), [], make_recipe(top_k=top_k)
 
     def failing(*arguments, **keywords):
         calls.append(arguments)
@@ -154,11 +177,11 @@ def test_a_writer_that_fails_says_where_and_leaves_what_was_there(tmp_path, monk
 
     monkeypatch.setattr(os, call, failing)
     with pytest.raises(InputError, match=rf"shard-00001\.safetensors: cannot be written: {os.strerror(code)}"):
-        build_cache(tmp_path, make_rows(*ROWS), Teacher(), make_recipe(), shard_rows=SHARD_ROWS, block_rows=5)
+        build_cache(tmp_path, make_rows(*ROWS), Teacher(), recipe, shard_rows=SHARD_ROWS, block_rows=5)
     monkeypatch.undo()
     assert visible(tmp_path).keys() == {"manifest.json", "shard-00000.safetensors"}
     assert len(open_cache(tmp_path, partial=True)) == SHARD_ROWS
     teacher = Teacher()
-    build_cache(tmp_path, make_rows(*ROWS), teacher, make_recipe(), block_rows=5)
+    build_cache(tmp_path, make_rows(*ROWS), teacher, recipe, block_rows=5)
     assert len(teacher.rows_seen) == 110
     assert visible(tmp_path) == whole

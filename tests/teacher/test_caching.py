@@ -1,10 +1,12 @@
 """Building a cache from a configuration: once, again where it is damaged, and what is said about the teacher."""
 
 import pytest
+import torch
 
 from tpkd.errors import InputError
 from tpkd.teacher import caching, network
-from training.tiny import make_config, with_cache
+from tpkd.teacher.cache.read import open_cache
+from training.tiny import make_config, plain_config, with_cache
 
 SMALL = {"limit": 40, "epochs": 1, "views": {"num_views": 2, "pad": 1, "scale": 16}}
 
@@ -31,3 +33,54 @@ def test_a_network_or_a_place_that_is_not_there_is_refused(tmp_path):
         caching.plan_cache(config, "student")
     with pytest.raises(InputError, match=r"initial\.cache: missing, and the cache needs a directory"):
         caching.plan_cache(make_config(tmp_path, **SMALL, initial={}), "initial")
+
+
+def test_the_teacher_is_as_often_right_in_what_was_kept_of_it(tmp_path):
+    said = {}
+    for top_k in ("null", 1, 3):
+        notes = []
+        config = make_config(tmp_path, [f"teacher.top_k={top_k}", f"teacher.cache={tmp_path / str(top_k)}"], **SMALL)
+        caching.build(config, on_note=notes.append)
+        said[top_k] = [note for note in notes if "cached rows" in note]
+        kept = [note for note in notes if note.startswith("Each row keeps: ")]
+        assert len(kept) == (0 if top_k == "null" else 1)
+    assert said[1] == said[3] == said["null"] != []
+
+
+def test_the_start_of_the_student_is_never_truncated(tmp_path):
+    config = make_config(tmp_path, ["teacher.top_k=3", f"initial.cache={tmp_path / 'initial'}"], **SMALL)
+    assert caching.plan_cache(config).recipe.top_k == 3
+    caching.build(config, "initial")
+    assert open_cache(tmp_path / "initial").top_k is None
+
+
+def test_classes_are_mapped_before_the_largest_are_kept(tmp_path):
+    """The teacher's first class is none of the data's: it takes no place among the kept, and no share of the rest."""
+    names = tmp_path / "names.txt"
+    names.write_text("\n".join(["other", *map(str, range(10))]))
+    teacher = plain_config(tmp_path)["teacher"] | {
+        "weights": None,
+        "untrained": True,
+        "class_names": str(names),
+        "cache_dtype": "float32",
+    }
+    kept, whole = (
+        make_config(tmp_path, teacher=teacher | {"cache": str(tmp_path / name)} | changes, **SMALL)
+        for name, changes in (("top", {"top_k": 4}), ("all", {}))
+    )
+    for config in (kept, whole):
+        caching.build(config)
+    opened, full = open_cache(tmp_path / "top"), open_cache(tmp_path / "all")
+    keys = (opened.sample_ids, opened.view_ids)
+    expected = full.read(*keys).log_softmax(-1).topk(4)
+    found = opened.read(*keys)
+    assert found.indices.tolist() == expected.indices.tolist()
+    torch.testing.assert_close(found.log_probs, expected.values, rtol=0, atol=1e-5)
+
+
+def test_a_truncated_cache_is_verified_with_its_teacher(tmp_path):
+    config = with_cache(tmp_path, ["teacher.top_k=3"], **SMALL)
+    report = caching.verify(config.teacher.cache, config, sample=20)
+    assert (report.passes, report.rows_recomputed) == (True, 20)
+    with pytest.raises(InputError, match="something else: top_k: expected nothing, found 3"):
+        caching.verify(config.teacher.cache, make_config(tmp_path, **SMALL))

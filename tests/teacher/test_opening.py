@@ -212,6 +212,13 @@ def test_a_cache_of_another_start_is_refused(tmp_path):
         assemble(other, start_accelerator(other), tmp_path)
 
 
+def test_a_truncated_cache_is_no_start(tmp_path):
+    truncated = with_cache(tmp_path, ["teacher.top_k=3"]).teacher.cache
+    asking = make_config(tmp_path, ["objective=dp-u", f"initial.cache={truncated}", "teacher.cache=null"])
+    with pytest.raises(InputError, match=r"initial\.cache: .*; top_k: expected nothing, found 3$"):
+        assemble(asking, start_accelerator(asking), tmp_path)
+
+
 def test_a_start_stays_at_the_start(tmp_path):
     config = online(make_config(tmp_path, objective="dp-u"))
     run = assemble(config, start_accelerator(config), tmp_path)

@@ -6,13 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-from teacher.cache.toys import make_recipe, make_rows
+from teacher.cache.toys import Teacher, assert_true_rows, make_recipe, make_rows
 from tpkd.data.class_map import ClassMap
 from tpkd.errors import InputError
+from tpkd.geometry.top_k import TopK
 from tpkd.models.registry import build_model
 from tpkd.models.spec import ModelSpec
 from tpkd.teacher.cache.build import build_cache
-from tpkd.teacher.teacher import CachedTeacher, OnlineTeacher, layer_tensor, logits_of
+from tpkd.teacher.teacher import Answers, CachedTeacher, OnlineTeacher, layer_tensor, logits_of
 
 
 def test_logits_are_found_in_whatever_a_network_returns():
@@ -100,3 +101,33 @@ def test_a_cache_answers_by_its_keys_with_the_layers_it_holds(tmp_path):
     assert copy.deepcopy(teacher) is teacher
     with pytest.raises(InputError, match="sample_ids: expected which rows of the teacher cache to read, got None"):
         teacher.answer(torch.zeros(1))
+
+
+def test_a_truncated_cache_answers_with_what_it_kept_and_its_layers(tmp_path):
+    rows, name = make_rows(4, 2), layer_tensor(1)
+    features = torch.arange(16).reshape(8, 2) / 64
+
+    def forward(keys):
+        return {**Teacher()(keys), name: features[: len(keys)]}
+
+    build_cache(tmp_path, rows, forward, make_recipe(tensors={name: 2}, top_k=2), block_rows=8)
+    teacher = CachedTeacher(tmp_path, layers=(1,)).to(torch.device("meta"))
+    keys = (torch.from_numpy(rows.sample_ids), torch.from_numpy(rows.view_ids))
+    elsewhere = teacher.answer(None, *keys, with_layers=True)
+    assert {elsewhere.logits.log_probs.device.type, elsewhere.logits.indices.device.type} == {"meta"}
+    found = teacher.to(torch.device("cpu")).answer(None, *keys, with_layers=True)
+    assert_true_rows(found.logits, *(key.tolist() for key in keys))
+    assert torch.equal(found.layer_features[0], features)
+    assert (teacher.top_k, teacher.layer_sizes) == (2, (2,))
+    with pytest.raises(
+        InputError, match=r"study: expected the teacher's logits of all classes, found the 2 largest .*"
+    ):
+        found.all_logits("study")
+
+
+def test_all_logits_are_the_logits_where_none_was_left_out():
+    logits = torch.randn(2, 3)
+    assert Answers(logits).all_logits("study") is logits
+    assert OnlineTeacher(nn.Linear(4, 3)).top_k is None
+    with pytest.raises(InputError, match=r"build its cache without teacher\.top_k, or leave teacher\.cache out"):
+        Answers(TopK(logits.log_softmax(-1), torch.arange(3).expand(2, 3))).all_logits("study")

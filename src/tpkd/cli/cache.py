@@ -17,6 +17,7 @@ from tpkd.cli.options import Overrides, config_errors, read_config
 from tpkd.cli.progress import display
 from tpkd.errors import extra
 from tpkd.teacher.cache.build import BuildProgress
+from tpkd.teacher.cache.description import compare_sizes, describe_kept
 from tpkd.teacher.cache.verify import CacheInfo, cache_info
 
 cache = typer.Typer(help="Cache a teacher's outputs, so that it never runs twice.", no_args_is_help=True)
@@ -94,11 +95,14 @@ def info(
 
 def _print(found: CacheInfo) -> None:
     recipe = found.recipe
+    size = f"{found.bytes / 1e6:.1f} MB in {found.shards} shards"
+    if found.full_bytes is not None:
+        size = f"{compare_sizes(found.bytes, found.full_bytes)}; {found.shards} shards"
     rows = {
         "rows": f"{found.rows_written} of {found.rows} ({found.samples} samples × {found.views} views)",
-        "logits": f"{found.num_classes} classes, {found.dtype}",
+        "logits" if recipe.top_k is None else "kept": describe_kept(recipe),
         "further tensors": ", ".join(f"{name} ({width})" for name, width in found.tensors.items()) or "none",
-        "size": f"{found.bytes / 1e6:.1f} MB in {found.shards} shards",
+        "size": size,
         "network": recipe.model_fingerprint,
         "data": recipe.dataset_fingerprint,
         "preprocessing": ", ".join(f"{name} {value}" for name, value in recipe.preprocessing.items()) or "none",

@@ -59,8 +59,18 @@ class AnswerCounts:
 
     def add(self, teacher_logits: Tensor, labels: Tensor, student_logits: Tensor | None = None) -> None:
         """Count a block; pass student logits for every block or for none."""
+        self.add_classes(teacher_logits.argmax(-1), labels, student_logits)
+
+    def add_classes(self, teacher: Tensor, labels: Tensor, student_logits: Tensor | None = None) -> None:
+        """Count a block of which the teacher's most probable classes `(N,)` are known, but not all of its logits.
+
+        Example:
+            >>> counts = AnswerCounts(3)
+            >>> counts.add_classes(torch.tensor([0, 1]), torch.tensor([0, 2]))
+            >>> counts.finish().teacher_accuracy
+            0.5
+        """
         self._labels += torch.bincount(labels, minlength=len(self._labels))
-        teacher = teacher_logits.argmax(-1)
         self._teacher += int((teacher == labels).sum())
         if student_logits is not None:
             student = student_logits.argmax(-1)

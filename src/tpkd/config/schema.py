@@ -109,6 +109,9 @@ class TeacherConfig(Section):
     cache: LocalPath | None = None
     """The directory of its cache; if omitted, the teacher runs at every step."""
     cache_dtype: Literal["float16", "float32"] = "float16"
+    top_k: Count | None = None
+    """How many of its largest classes the cache keeps of each row, with the label and the total of all others; at most
+    all classes. Default: all logits. Needs a cache."""
     test_logits: LocalPath | None = None
     """Its logits on the test split, (N, K) in a `.npy`, `.npz` or `.safetensors` file, if there is no model."""
     mixed: Literal["mixture"] | None = None
@@ -126,6 +129,11 @@ class TeacherConfig(Section):
             raise ValueError("untrained: expected false beside weights, found true")
         if self.untrained and self.model is None:
             raise ValueError("untrained: expected false without a model: a cache is taken as it is")
+        if self.top_k is not None and self.cache is None:
+            raise ValueError(
+                "top_k: expected a cache beside it, found none: a teacher that runs at every step gives all classes; "
+                "set teacher.cache, or leave top_k out"
+            )
         return self
 
 

@@ -20,9 +20,11 @@ from tpkd.data.dataset import Dataset
 from tpkd.data.order import SampleOrder
 from tpkd.data.slicing import to_device
 from tpkd.errors import InputError
+from tpkd.geometry.top_k import TopK
 from tpkd.models.preparation import student_preparation
 from tpkd.models.student import build_student
 from tpkd.teacher.cache.build import BuildProgress, build_cache
+from tpkd.teacher.cache.description import kept_sentence
 from tpkd.teacher.cache.manifest import MANIFEST_NAME, read_manifest
 from tpkd.teacher.cache.read import TeacherCache, open_cache
 from tpkd.teacher.cache.recipe import CacheRecipe
@@ -62,7 +64,8 @@ class CachePlan:
     def forward(self, inputs: ModelInputs) -> dict[str, Tensor]:
         """What the network says, by the names of the recipe."""
         found = self.network.answer(to_device(inputs, _device()), with_layers=True)
-        return dict(zip(self.recipe.columns, (found.logits, *found.layer_features), strict=True))
+        logits = found.all_logits("cache")
+        return dict(zip(self.recipe.outputs, (logits, *found.layer_features), strict=True))
 
 
 def plan_cache(config: RunConfig, network: str = "teacher", *, directory: str | Path | None = None) -> CachePlan:
@@ -80,11 +83,12 @@ def plan_cache(config: RunConfig, network: str = "teacher", *, directory: str | 
         raise InputError(f"network: expected {' or '.join(NETWORKS)}, found {network!r}")
     dataset = load_data(config, "train")
     section: TeacherConfig | InitialConfig | None
+    top_k = None  # objectives compare all classes with those of the initial student
     if network == "teacher":
         section = config.teacher
         if section is None:
             raise ConfigError("teacher: missing, and there is nothing to build a cache of")
-        asked, source = build_teacher(config, dataset), teacher_source(config, dataset)
+        asked, source, top_k = build_teacher(config, dataset), teacher_source(config, dataset), section.top_k
         preparation = teacher_preparation(config, dataset)
     else:
         section = config.initial
@@ -93,7 +97,8 @@ def plan_cache(config: RunConfig, network: str = "teacher", *, directory: str | 
     if directory is None and section.cache is None:
         raise ConfigError(f"{network}.cache: missing, and the cache needs a directory")
     target = Path(directory or expand_data(str(section.cache)))
-    recipe, rows = network_recipe(asked, dataset, preparation, section.cache_dtype), cache_rows(dataset, preparation)
+    recipe = network_recipe(asked, dataset, preparation, section.cache_dtype, top_k)
+    rows = cache_rows(dataset, preparation)
     return CachePlan(target, rows, recipe, asked.to(_device()), dataset, preparation, source)
 
 
@@ -117,7 +122,7 @@ def build(
         network: as in `plan_cache`.
         on_progress: told how far the build is.
         on_note: told how often the teacher is right: on some samples and beside the student at its start before the
-            build, and on all cached rows after it.
+            build, and on all cached rows after it; and before the build what a truncated cache keeps.
     """
     if network == "teacher" and (finished := _finished(config)) is not None:
         if on_progress is not None:
@@ -128,6 +133,8 @@ def build(
     plan = plan_cache(config, network)
     if network == "teacher":
         note_teacher_sample(config, plan, on_note)
+    if plan.recipe.top_k is not None:
+        on_note(kept_sentence(plan.recipe, len(plan.rows)))
     build_cache(
         plan.directory,
         plan.rows,
@@ -178,8 +185,10 @@ def note_cached_teacher(directory: Path, dataset: Dataset, on_note: OnNote) -> N
     places = {int(sample): label for sample, label in zip(dataset.ids, dataset.labels, strict=True)}
     labels = torch.tensor([places[int(sample)] for sample in cache.sample_ids])
     counts, start = AnswerCounts(dataset.num_classes), 0
-    for block in cache.array(cache.sample_ids, cache.view_ids).blocks(MEASURED_ROWS):
-        counts.add(block, labels[start : start + len(block)])
+    for block in cache.blocks(MEASURED_ROWS, cache.sample_ids, cache.view_ids):
+        # Truncation keeps the largest class first, the label's too where it is the largest.
+        said = block.indices[:, 0] if isinstance(block, TopK) else block.argmax(-1)
+        counts.add_classes(said, labels[start : start + len(block)])
         start += len(block)
     for sentence in competence_sentences(counts.finish(), "cached rows"):
         on_note(sentence)

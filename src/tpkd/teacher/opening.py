@@ -46,7 +46,8 @@ def open_teacher(config: RunConfig, dataset: Dataset, preparation: Preparation, 
             expected = known
         else:
             own = teacher_preparation(config, dataset)
-            expected = network_recipe(build_teacher(config, dataset), dataset, own, teacher.cache_dtype)
+            network = build_teacher(config, dataset)
+            expected = network_recipe(network, dataset, own, teacher.cache_dtype, teacher.top_k)
             remark = f"the teacher was built to check its cache: {_unknown(config, dataset)}"
         cached = CachedTeacher(_open_whole(directory, expected, dataset, preparation), layers=teacher.layers).to(device)
     cached.remark = remark

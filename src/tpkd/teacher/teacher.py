@@ -29,6 +29,29 @@ class Answers:
     """All classes, or what a truncated cache kept of them."""
     layer_features: tuple[Tensor, ...] = ()
 
+    def all_logits(self, asked_by: str) -> Tensor:
+        """The logits where all classes are needed.
+
+        Args:
+            asked_by: who needs them, which an error names.
+
+        Raises:
+            InputError: the teacher is truncated.
+
+        Example:
+            >>> Answers(TopK(torch.zeros(2, 8), torch.arange(16).view(2, 8))).all_logits("tpkd study blocking")
+            Traceback (most recent call last):
+                ...
+            tpkd.errors.InputError: tpkd study blocking: expected the teacher's logits of all classes, found the 8 \
+largest of each row; build its cache without teacher.top_k, or leave teacher.cache out
+        """
+        if isinstance(self.logits, TopK):
+            raise InputError(
+                f"{asked_by}: expected the teacher's logits of all classes, found the {self.logits.k} largest of each "
+                "row; build its cache without teacher.top_k, or leave teacher.cache out"
+            )
+        return self.logits
+
 
 class Teacher(ABC):
     """A source of teacher logits that is never trained.
@@ -41,6 +64,8 @@ class Teacher(ABC):
     """Widths of the layer features; empty where a cache was built without them."""
     dtype = torch.float32
     """The precision of its outputs."""
+    top_k: int | None = None
+    """How many of the largest classes a truncated cache kept; None where the answers are all logits."""
     remark: str = ""
     """A line for the run's log about where the outputs come from."""
 
@@ -146,7 +171,7 @@ class OnlineTeacher(Teacher):
 
     def __call__(self, inputs: Any) -> Tensor:
         """The logits alone."""
-        return self.answer(inputs).logits
+        return self.answer(inputs).all_logits("teacher")
 
 
 class CachedTeacher(Teacher):
@@ -170,6 +195,7 @@ class CachedTeacher(Teacher):
         self._device = torch.device("cpu")
         self.layer_sizes = tuple(tensors[name] for name in self._names)
         self.dtype = getattr(torch, self.about.dtype)
+        self.top_k = self.about.top_k
 
     @property
     def fingerprint(self) -> str:
@@ -189,13 +215,16 @@ class CachedTeacher(Teacher):
     def answer(
         self, inputs: Any = None, sample_ids: Ids = None, view_ids: Ids = None, *, with_layers: bool = False
     ) -> Answers:
-        """Rows of the cache."""
+        """Rows of the cache: logits, or a `TopK` where the cache is truncated."""
         if sample_ids is None:
             raise InputError("sample_ids: expected which rows of the teacher cache to read, got None")
         keys = (sample_ids.cpu(), None if view_ids is None else view_ids.cpu())
-        names = ["logits", *(self._names if with_layers else ())]
-        logits, *features = (self.cache.read_tensor(name, *keys).to(self._device) for name in names)
-        return Answers(logits, tuple(features))
+        names = self._names if with_layers else ()
+        features = tuple(self.cache.read_tensor(name, *keys).to(self._device) for name in names)
+        answers = self.cache.read(*keys)
+        if isinstance(answers, TopK):
+            return Answers(answers.map(lambda values: values.to(self._device)), features)
+        return Answers(answers.to(self._device), features)
 
 
 def layer_tensor(layer: int) -> str:

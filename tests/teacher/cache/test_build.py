@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from teacher.cache.toys import NUM_CLASSES, Teacher, make_recipe, make_rows, true_logits
+from teacher.cache.toys import NUM_CLASSES, Teacher, assert_true_rows, make_recipe, make_rows
 from tpkd.errors import InputError
+from tpkd.geometry.top_k import TopK
 from tpkd.teacher.cache.build import BuildProgress, build_cache
 from tpkd.teacher.cache.read import open_cache
 from tpkd.teacher.cache.rows import CacheRows
@@ -18,13 +19,16 @@ def files_of(directory):
 
 @pytest.mark.parametrize(("shard_rows", "block_rows"), [(1, 1), (10, 4), (10, 64), (64, 10), (69, 69), (1000, 7)])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_every_row_is_the_teachers_however_the_rows_are_cut(tmp_path, shard_rows, block_rows, dtype):
-    rows = make_rows()
-    build_cache(tmp_path, rows, Teacher(), make_recipe(dtype=dtype), shard_rows=shard_rows, block_rows=block_rows)
-    cache = open_cache(tmp_path, expected=make_recipe(dtype=dtype))
+@pytest.mark.parametrize("top_k", [None, 1, 3, 5])
+def test_every_row_is_the_teachers_however_the_rows_are_cut(tmp_path, shard_rows, block_rows, dtype, top_k):
+    rows, recipe = make_rows(), make_recipe(dtype=dtype, top_k=top_k)
+    build_cache(tmp_path, rows, Teacher(), recipe, shard_rows=shard_rows, block_rows=block_rows)
+    cache = open_cache(tmp_path, expected=recipe)
     order = np.random.default_rng(0).permutation(len(rows))
     samples, views = rows.sample_ids[order], rows.view_ids[order]
-    assert torch.equal(cache.read(samples, views), true_logits(samples, views, dtype))
+    found = cache.read(samples, views)
+    assert top_k == (found.k if isinstance(found, TopK) else None)
+    assert_true_rows(found, samples, views, dtype)
 
 
 def test_a_build_forwards_every_row_once_and_reading_none(tmp_path):
@@ -86,10 +90,11 @@ def test_further_tensors_ride_along(tmp_path):
         cache.read_tensor("layer.3", samples, views)
 
 
+@pytest.mark.parametrize("top_k", [None, 2])
 @pytest.mark.parametrize("damage", ["interrupt", "delete", "flip", "orphan"])
-def test_a_resumed_build_ends_with_the_bytes_of_one_that_was_not_stopped(tmp_path, damage):
+def test_a_resumed_build_ends_with_the_bytes_of_one_that_was_not_stopped(tmp_path, damage, top_k):
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    rows, recipe = make_rows(), make_recipe(dtype="float32")
+    rows, recipe = make_rows(), make_recipe(dtype="float32", top_k=top_k)
     build_cache(whole, rows, Teacher(), recipe, shard_rows=10, block_rows=4)
     if damage == "interrupt":
         first = Teacher()
@@ -152,8 +157,8 @@ def test_the_estimate_follows_the_speed(tmp_path, monkeypatch):
     assert [progress.seconds_left for progress in seen] == [None, 30.0, 15.0, pytest.approx(20 / 3), 0.0]
 
 
-def with_value(bad, dtype, match, tmp_path, tensor="logits"):
-    rows, recipe = make_rows(), make_recipe(dtype=dtype, tensors={"pooled": 3})
+def with_value(bad, dtype, match, tmp_path, tensor="logits", top_k=None):
+    rows, recipe = make_rows(), make_recipe(dtype=dtype, tensors={"pooled": 3}, top_k=top_k)
 
     def forward(keys):
         outputs = {**Teacher()(keys), "pooled": torch.zeros(len(keys), 3)}
@@ -170,8 +175,9 @@ def with_value(bad, dtype, match, tmp_path, tensor="logits"):
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize("tensor", ["logits", "pooled"])
-def test_a_value_that_is_not_finite_is_refused_by_sample_and_view(tmp_path, dtype, bad, tensor):
-    with_value(bad, dtype, rf"{tensor}\[2\]: expected a finite value, found {bad}", tmp_path, tensor)
+@pytest.mark.parametrize("top_k", [None, 2])
+def test_a_value_that_is_not_finite_is_refused_by_sample_and_view(tmp_path, dtype, bad, tensor, top_k):
+    with_value(bad, dtype, rf"{tensor}\[2\]: expected a finite value, found {bad}", tmp_path, tensor, top_k)
 
 
 def test_a_value_beyond_float16_is_refused_and_float32_named(tmp_path):
@@ -189,9 +195,10 @@ def test_a_value_beyond_float16_is_refused_and_float32_named(tmp_path):
         (lambda n: {"logits": torch.zeros(n, 5), "x": torch.zeros(n, 5)}, "expected outputs logits, found logits, x"),
     ],
 )
-def test_outputs_that_do_not_fit_the_recipe_are_refused(tmp_path, outputs, match):
+@pytest.mark.parametrize("top_k", [None, 2])
+def test_outputs_that_do_not_fit_the_recipe_are_refused(tmp_path, outputs, match, top_k):
     with pytest.raises(InputError, match=match):
-        build_cache(tmp_path, make_rows(), lambda keys: outputs(len(keys)), make_recipe())
+        build_cache(tmp_path, make_rows(), lambda keys: outputs(len(keys)), make_recipe(top_k=top_k))
 
 
 @pytest.mark.parametrize("name", ["shard_rows", "block_rows"])

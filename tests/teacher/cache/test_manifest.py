@@ -21,6 +21,25 @@ def test_further_tensors_do_not_change_what_decides_the_logits():
     assert plain.answers_sha256 == wide.answers_sha256
 
 
+def test_what_is_kept_and_the_labels_decide_the_answers():
+    rows = make_rows()
+    other = replace(rows, labels=(rows.labels + 1) % 5)
+    kept = [Manifest.begin(rows, make_recipe(top_k=top_k), 10) for top_k in (None, 2, 3)]
+    kept.append(Manifest.begin(other, make_recipe(top_k=2), 10))
+    assert len({manifest.answers_sha256 for manifest in kept}) == len({manifest.fingerprint for manifest in kept}) == 4
+    wide = Manifest.begin(rows, make_recipe(top_k=2, tensors={"layer_1": 4}), 10)
+    assert wide.answers_sha256 == kept[1].answers_sha256
+    with pytest.raises(ValueError, match="labels: expected the label of every row"):
+        Manifest.begin(replace(rows, labels=None), make_recipe(top_k=2), 10)
+
+
+def test_labels_do_not_bind_a_cache_that_keeps_all_logits():
+    rows = make_rows()
+    with_labels, without = (Manifest.begin(each, make_recipe(), 10) for each in (rows, replace(rows, labels=None)))
+    assert with_labels.to_json() == without.to_json()
+    assert "labels_sha256" not in with_labels.to_dict()
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -12,6 +12,19 @@ def test_a_recipe_comes_back_from_json_equal_to_itself():
     assert recipe.differences(recipe) == []
 
 
+def test_what_the_model_gives_is_the_same_whatever_is_kept_of_it():
+    whole, truncated = (make_recipe(top_k=top_k, tensors={"pooled": 3}) for top_k in (None, 2))
+    assert whole.outputs == truncated.outputs == {"logits": 5, "pooled": 3}
+    assert list(whole.columns) == ["logits", "pooled"]
+    assert list(truncated.columns) == ["log_probs", "indices", "label_log_probs", "rest_log_probs", "pooled"]
+
+
+def test_a_recipe_from_before_truncation_reads_and_writes_as_it_did():
+    assert "top_k" not in make_recipe().to_dict()
+    assert make_recipe(tensors={"indices": 2}).columns["indices"].width == 2  # such a name was free then
+    assert CacheRecipe.from_dict(make_recipe(top_k=2).to_dict()).top_k == 2
+
+
 def test_versions_of_tpkd_and_torch_are_bound_without_being_asked_for():
     assert make_recipe().versions == library_versions()
 
@@ -37,6 +50,7 @@ def test_versions_of_tpkd_and_torch_are_bound_without_being_asked_for():
         ({"num_classes": 6}, ["num_classes: expected 5, found 6"]),
         ({"dtype": "float32"}, ["dtype: expected 'float16', found 'float32'"]),
         ({"tensors": {"pooled": 3}}, ["tensors.pooled: expected nothing, found 3"]),
+        ({"top_k": 2}, ["top_k: expected nothing, found 2"]),
         ({"versions": {**library_versions(), "torch": "1.0"}}, ["versions.torch: expected '"]),
     ],
 )
@@ -59,6 +73,9 @@ def test_no_class_map_differs_from_one():
         ({"num_classes": 1}, "num_classes: expected at least 2, got 1"),
         ({"tensors": {"logits": 3}}, "tensors: expected a name other than .*, got 'logits'"),
         ({"tensors": {"../x": 3}}, "tensors: expected a name .*, got '../x'"),
+        ({"top_k": 0}, "top_k: expected from 1 to all 5 classes, got 0"),
+        ({"top_k": 6}, "top_k: expected from 1 to all 5 classes, got 6"),
+        ({"top_k": 2, "tensors": {"indices": 2}}, "tensors: expected a name other than .*, got 'indices'"),
         ({"tensors": {"pooled": 0}}, r"tensors\['pooled'\]: expected a width of at least 1, got 0"),
         ({"preprocessing": {"mean": float("nan")}}, "JSON"),
     ],

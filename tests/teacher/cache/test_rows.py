@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from teacher.cache.toys import make_rows
-from tpkd.teacher.cache.rows import CacheRows, RowIndex, hash_keys
+from tpkd.teacher.cache.rows import CacheRows, RowIndex, hash_keys, hash_labels
 
 
 def random_keys(generator, rows):
@@ -42,6 +42,31 @@ def test_views_stand_together_and_inputs_follow_the_keys():
         for stop in range(start + 1, 13):
             expected = [[rows.sample_ids[row], rows.view_ids[row]] for row in range(start, stop)]
             assert rows.inputs(start, stop).tolist() == expected
+
+
+def test_every_view_has_the_label_of_its_sample():
+    rows = CacheRows.of_views(np.array([30, 10]), 3, lambda positions, views: None, np.array([4, 1], np.uint8))
+    assert rows.labels.tolist() == [4, 4, 4, 1, 1, 1]
+    assert make_rows(4, 3).labels.tolist() == [sample % 5 for sample in make_rows(4, 3).sample_ids.tolist()]
+
+
+def test_the_hash_of_the_labels_sees_their_order_and_needs_them():
+    hashes = {hash_labels(CacheRows([1, 2], [0, 0], None, labels), 5) for labels in ([0, 1], [1, 0], [1, 1])}
+    assert len(hashes) == 3
+    with pytest.raises(ValueError, match="labels: expected the label of every row, which a cache with top_k keeps"):
+        hash_labels(CacheRows([1, 2], [0, 0], None), 5)
+    for wrong in (5, -1, -100):
+        match = f"labels: expected classes from 0 to 4, got {wrong} for sample 2, view 0"
+        with pytest.raises(ValueError, match=match):
+            hash_labels(CacheRows([1, 2], [0, 0], None, [0, wrong]), 5)
+
+
+@pytest.mark.parametrize("labels", [[0], [0, 1, 2], [0.5, 1.0], [[0, 1]]])
+def test_labels_that_are_not_one_class_a_row_are_refused(labels):
+    with pytest.raises(ValueError, match="labels: expected"):
+        CacheRows([1, 2], [0, 0], None, labels)
+    with pytest.raises(ValueError, match="labels: expected"):
+        CacheRows.of_views(np.array([1, 2]), 1, None, np.array(labels))
 
 
 def test_the_hash_of_the_keys_sees_order_and_view():

@@ -19,6 +19,7 @@ from tpkd.teacher.cache.manifest import MANIFEST_NAME, Manifest, ShardEntry, dam
 from tpkd.teacher.cache.recipe import CacheRecipe
 from tpkd.teacher.cache.rows import CacheRows
 from tpkd.teacher.cache.shards import row_bytes, shard_layout, shard_name, write_shard
+from tpkd.teacher.cache.store import store_rows
 
 Forward = Callable[[Any], Mapping[str, Tensor]]
 """From inputs to `{"logits": (b, K), name: (b, width), …}`, the names those of the recipe."""
@@ -53,9 +54,10 @@ def build_cache(
 
     Args:
         directory: new, empty, or a cache of the same recipe and rows.
-        rows: the keys in order, and the inputs of any run of them.
+        rows: the keys in order, and the inputs of any run of them; with `recipe.top_k` also their labels.
         forward: the model; called without gradient on runs of at most `block_rows` rows, each row once.
-        recipe: what decides the values; a cache built from anything else is refused, not overwritten.
+        recipe: what decides the values; a cache built from anything else is refused, not overwritten. With `top_k` a
+            row keeps the largest classes of the logits, its label and the total of all others, see `truncate`.
         shard_rows: rows per file of a new cache; an existing cache keeps its own.
         block_rows: rows per forward pass.
         model_source: what the model was built from, as `model_source` sums it up; kept in the manifest, so
@@ -103,6 +105,8 @@ def _resume(directory: Path, rows: CacheRows, recipe: CacheRecipe) -> Manifest |
     fresh = Manifest.begin(rows, recipe, manifest.shard_rows)
     if not differences and fresh.keys_sha256 != manifest.keys_sha256:
         differences = [f"rows: expected keys {_summary(fresh)}, found {_summary(manifest)}"]
+    if not differences and fresh.labels_sha256 != manifest.labels_sha256:
+        differences = ["labels: expected those of the rows at hand, found others"]
     if differences:
         raise InputError(
             f"{directory}: holds another cache: {'; '.join(differences)}; take another directory, or remove this one"
@@ -148,8 +152,7 @@ def _write_shards(
                 arrays = {name: np.zeros(shape, dtype) for name, (dtype, shape) in layout.items()}
             with torch.inference_mode():
                 outputs = forward(inputs)
-            keys = rows.sample_ids[start:stop], rows.view_ids[start:stop]
-            _store(arrays, slice(start - first, stop - first), keys, outputs, manifest.recipe)
+            store_rows(arrays, slice(start - first, stop - first), rows, slice(start, stop), outputs, manifest.recipe)
             report.advance(stop - start)
             if stop == last:
                 assert arrays["written"].all()
@@ -191,39 +194,6 @@ def _loader() -> Iterator[ThreadPoolExecutor]:
             yield loader
     finally:
         torch.set_num_threads(threads)  # what one thread sets is the default of those that start later
-
-
-def _store(
-    arrays: dict[str, np.ndarray],
-    place: slice,
-    keys: tuple[np.ndarray, np.ndarray],
-    outputs: Mapping[str, Tensor],
-    recipe: CacheRecipe,
-) -> None:
-    if outputs.keys() != recipe.columns.keys():
-        raise InputError(f"forward: expected outputs {', '.join(recipe.columns)}, found {', '.join(outputs)}")
-    for name, width in recipe.columns.items():
-        values, shape = outputs[name], (len(keys[0]), width)
-        if values.shape != shape or not values.is_floating_point():
-            found = f"{values.dtype} of shape {tuple(values.shape)}"
-            raise InputError(f"forward: {name}: expected floating-point values of shape {shape}, found {found}")
-        stored = values.to(getattr(torch, recipe.dtype)).cpu().numpy()
-        if not np.isfinite(stored).all():
-            _refuse_value(name, values, stored, keys, recipe.dtype)
-        arrays[name][place] = stored
-    arrays["sample_ids"][place], arrays["view_ids"][place] = keys
-    arrays["written"][place] = True
-
-
-def _refuse_value(
-    name: str, values: Tensor, stored: np.ndarray, keys: tuple[np.ndarray, np.ndarray], dtype: str
-) -> None:
-    row, column = np.argwhere(~np.isfinite(stored))[0]
-    value = values[row, column].item()
-    expected = f"a value that {dtype} holds; set dtype to float32" if np.isfinite(value) else "a finite value"
-    raise InputError(
-        f"sample {keys[0][row]}, view {keys[1][row]}: {name}[{column}]: expected {expected}, found {value:.6g}"
-    )
 
 
 class _Reporter:

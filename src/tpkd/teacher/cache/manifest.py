@@ -14,7 +14,7 @@ from tpkd.errors import InputError
 from tpkd.files import file_size, read_text, reading, sha256, write_file
 from tpkd.record import Record, added
 from tpkd.teacher.cache.recipe import CacheRecipe
-from tpkd.teacher.cache.rows import CacheRows, hash_keys
+from tpkd.teacher.cache.rows import CacheRows, hash_keys, hash_labels
 from tpkd.teacher.cache.shards import shard_name
 
 MANIFEST_NAME = "manifest.json"
@@ -36,7 +36,7 @@ class ShardEntry:
 
 @dataclass(frozen=True)
 class Manifest(Record):
-    """What is bound (recipe and keys, summed up in the fingerprint) and what is written (a first run of the shards)."""
+    """What is bound (recipe, keys and labels, with a fingerprint of them) and what is written: the first shards."""
 
     fingerprint: str
     recipe: CacheRecipe
@@ -51,17 +51,20 @@ class Manifest(Record):
 
     Not bound: the fingerprint of the network in the recipe is.
     """
+    labels_sha256: str | None = added(None)
+    """Of the labels of all rows, where a row keeps its label's log-probability; None where it keeps all logits."""
 
     @classmethod
     def begin(cls, rows: CacheRows, recipe: CacheRecipe, shard_rows: int) -> "Manifest":
         """The manifest of a cache without a shard."""
         samples, views = len(np.unique(rows.sample_ids)), len(np.unique(rows.view_ids))
         keys_sha256 = hash_keys(rows.sample_ids, rows.view_ids)
-        blank = cls("", recipe, len(rows), samples, views, keys_sha256, shard_rows, ())
+        labels_sha256 = None if recipe.top_k is None else hash_labels(rows, recipe.num_classes)
+        blank = cls("", recipe, len(rows), samples, views, keys_sha256, shard_rows, (), labels_sha256=labels_sha256)
         return replace(blank, fingerprint=blank.binding_sha256())
 
     def binding_sha256(self) -> str:
-        """SHA-256 of the binding part: recipe and keys; how the rows are cut into files does not matter."""
+        """SHA-256 of the binding part: recipe, keys and labels; how the rows are cut into files does not matter."""
         written = ("schema", "fingerprint", "shard_rows", "shards", "model_source")
         binding = {key: value for key, value in self.to_dict().items() if key not in written}
         return hashlib.sha256(json.dumps(binding, sort_keys=True).encode()).hexdigest()

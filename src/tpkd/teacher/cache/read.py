@@ -3,14 +3,17 @@
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float32
+from jaxtyping import Bool, Float32, Shaped
 from torch import Tensor
 
 from tpkd.arrays import ArrayFile
 from tpkd.errors import InputError
+from tpkd.geometry.top_k import TopK, check_top_k
+from tpkd.teacher.cache.columns import TOP_K_COLUMNS
 from tpkd.teacher.cache.manifest import Manifest, damaged_shards, read_manifest
 from tpkd.teacher.cache.recipe import CacheRecipe
 from tpkd.teacher.cache.rows import Keys, RowIndex, as_keys, hash_keys
@@ -44,7 +47,7 @@ class TeacherCache:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of recipe and keys."""
+        """SHA-256 of recipe, keys and labels."""
         return self.manifest.fingerprint
 
     @property
@@ -57,28 +60,38 @@ class TeacherCache:
         """How many different views."""
         return self.manifest.views
 
+    @property
+    def top_k(self) -> int | None:
+        """How many of the largest classes a row keeps; None where it keeps all logits."""
+        return self.recipe.top_k
+
     def __len__(self) -> int:
         """How many rows are written."""
         return len(self._written)
 
-    def read(self, sample_ids: Ids, view_ids: Ids | None = None) -> Float32[Tensor, "batch K"]:
-        """The logits of a batch.
+    def read(self, sample_ids: Ids, view_ids: Ids | None = None) -> Float32[Tensor, "batch K"] | TopK:
+        """The answers to a batch in float32: all logits, or what a truncated cache kept of them.
 
         Args:
             sample_ids: `(batch,)` integers.
             view_ids: `(batch,)` integers; may be left out of a cache with one view.
 
+        Returns:
+            Logits `(batch, K)`; from a cache with `top_k` the k largest log-probabilities and their classes
+            `(batch, k)`, largest first, with those of the label and of the rest `(batch,)`.
+
         Raises:
             InputError: a row is not in the cache or not written; its (sample id, view id) is named.
         """
-        return self.read_tensor("logits", sample_ids, view_ids)
+        answers = self._answers(self.locate(sample_ids, view_ids))
+        return answers.map(_readable) if isinstance(answers, TopK) else answers.float()
 
-    def read_tensor(self, name: str, sample_ids: Ids, view_ids: Ids | None = None) -> Float32[Tensor, "batch width"]:
-        """The rows of one named tensor, like `read`."""
+    def read_tensor(self, name: str, sample_ids: Ids, view_ids: Ids | None = None) -> Shaped[Tensor, "batch ..."]:
+        """The rows of one named tensor, like `read`: values in float32, classes in int64."""
         if name not in self.recipe.columns:
             expected = ", ".join(self.recipe.columns)
             raise InputError(f"{self.directory}: expected a tensor {expected}, found {name!r} asked for")
-        return self._gather(name, self.locate(sample_ids, view_ids)).float()
+        return _readable(self._gather(name, self.locate(sample_ids, view_ids)))
 
     def locate(self, sample_ids: Ids, view_ids: Ids | None = None) -> Keys:
         """The row numbers of a batch, in manifest order; one call before a run shows that it will miss no row."""
@@ -98,28 +111,69 @@ class TeacherCache:
         Blocks come in the dtype of the cache; pages are given back after each block, so any length stays small.
 
         Raises:
-            InputError: a row is missing, or no ids are given and a sample has several views.
+            InputError: a row is missing, no ids are given and a sample has several views, or the cache is truncated.
         """
-        if sample_ids is None:
-            self._only_view(0)
-            rows = self._written
-        else:
-            rows = self.locate(sample_ids, view_ids)
+        if self.top_k is not None:
+            raise InputError(
+                f"{self.directory}: expected the logits of all classes, found a cache that kept the {self.top_k} "
+                f"largest of {self.recipe.num_classes}; build one without top_k"
+            )
+        rows, dtype = self._rows(sample_ids, view_ids), getattr(torch, self.recipe.dtype)
+        shape = (len(rows), self.recipe.num_classes)
 
         def read(count: int) -> Iterator[Tensor]:
-            for start in range(0, len(rows), count):
-                block = rows[start : start + count]
-                yield self._gather("logits", block)
-                for shard in np.unique(block // self.manifest.shard_rows):
-                    release(self._mapped(int(shard)))
+            for block in self._blocks(rows, count):
+                assert isinstance(block, Tensor)
+                yield block
 
-        shape = (len(rows), self.recipe.num_classes)
-        return ArrayFile(self.directory, shape, self._dtype, read, self.recipe.class_names)
+        return ArrayFile(self.directory, shape, dtype, read, self.recipe.class_names)
 
-    @property
-    def _dtype(self) -> torch.dtype:
-        dtype: torch.dtype = getattr(torch, self.recipe.dtype)
-        return dtype
+    def blocks(
+        self, count: int, sample_ids: Ids | None = None, view_ids: Ids | None = None
+    ) -> Iterator[Tensor] | Iterator[TopK]:
+        """The answers at most `count` rows at a time, in the order of `array`; of a truncated cache as `TopK`.
+
+        Values come in the dtype of the cache, classes in int64.
+        """
+        if count < 1:
+            raise ValueError(f"count: expected at least 1, got {count}")
+        return self._blocks(self._rows(sample_ids, view_ids), count)
+
+    def check_rows(self) -> None:
+        """Look at every row of a truncated cache for what no build writes.
+
+        Raises:
+            InputError: a class is out of range or kept twice, or a log-probability is above zero or nan.
+        """
+        if self.top_k is None:
+            return
+        shard_rows = self.manifest.shard_rows
+        for index, entry in enumerate(self.manifest.shards):
+            first, last = np.searchsorted(self._written, [index * shard_rows, (index + 1) * shard_rows])
+            for block in self._blocks(self._written[first:last], shard_rows):
+                try:
+                    check_top_k(block, self.recipe.num_classes, name=str(self.directory / entry.file))
+                except ValueError as error:
+                    raise InputError(str(error)) from error
+
+    def _rows(self, sample_ids: Ids | None, view_ids: Ids | None) -> Keys:
+        if sample_ids is not None:
+            return self.locate(sample_ids, view_ids)
+        self._only_view(0)
+        return self._written
+
+    def _blocks(self, rows: Keys, count: int) -> Iterator[Any]:
+        for start in range(0, len(rows), count):
+            block = rows[start : start + count]
+            yield self._answers(block)
+            for shard in np.unique(block // self.manifest.shard_rows):
+                release(self._mapped(int(shard)))
+
+    def _answers(self, rows: Keys) -> Tensor | TopK:
+        if self.top_k is None:
+            return self._gather("logits", rows)
+        columns = {name: self._gather(name, rows) for name in TOP_K_COLUMNS}
+        return TopK(**columns | {"indices": columns["indices"].long()})
 
     def _only_view(self, count: int) -> Keys:
         if self.num_views != 1:
@@ -127,9 +181,11 @@ class TeacherCache:
         return np.repeat(self.view_ids[:1], count)
 
     def _gather(self, name: str, rows: Keys) -> Tensor:
+        column = self.recipe.columns[name]
+        dtype = getattr(torch, column.dtype)
         if not len(rows):
-            return torch.empty(0, self.recipe.columns[name], dtype=self._dtype)
-        width = self.recipe.columns[name] * self._dtype.itemsize
+            return torch.empty(column.shape(0), dtype=dtype)
+        width = column.row_bytes
         shard, place = np.divmod(rows, self.manifest.shard_rows)
         start = self._offsets[name][shard] + place * width
         if self._all_may_stand:
@@ -138,7 +194,7 @@ class TeacherCache:
             gathered = bytearray().join([self._mapped(index)[first:last] for index, first, last in places])
         else:
             gathered = self._copy_by_shard(shard, start, width)
-        return torch.frombuffer(gathered, dtype=self._dtype).view(len(rows), -1)
+        return torch.frombuffer(gathered, dtype=dtype).view(column.shape(len(rows)))
 
     def _copy_by_shard(self, shard: np.ndarray, start: np.ndarray, width: int) -> bytearray:
         """Shard by shard, so that a batch holds at most one map beyond those kept open."""
@@ -150,6 +206,11 @@ class TeacherCache:
                 pages, current = self._mapped(index), index
             target[position * width : (position + 1) * width] = pages[first : first + width]
         return gathered
+
+
+def _readable(values: Tensor) -> Tensor:
+    """In the types to compute in: most operations do not take half precision or narrow integers."""
+    return values.float() if values.is_floating_point() else values.long()
 
 
 def _read_keys(shards: tuple[ShardFile, ...]) -> tuple[Keys, Keys, Bool[np.ndarray, "_"]]:
@@ -172,8 +233,9 @@ def open_cache(
     Args:
         directory: where `build_cache` wrote it.
         expected: what the caller would have computed; every field that differs is named.
-        check: hash every shard (about a second per gigabyte), so that no flipped byte is ever read. Without it only
-            sizes, headers and keys are looked at: for a second opening of a cache that was checked.
+        check: hash every shard (about a second per gigabyte), so that no flipped byte is ever read, and look at the
+            classes that a truncated cache names. Without it only sizes, headers and keys are looked at: for a second
+            opening of a cache that was checked.
         partial: accept a cache whose build is not finished; its unwritten rows are refused when asked for.
 
     Example:
@@ -205,4 +267,6 @@ def open_cache(
     found = hash_keys(cache.sample_ids, cache.view_ids)
     if complete and found != manifest.keys_sha256:
         raise InputError(f"{directory}: expected rows with keys {manifest.keys_sha256}, found {found}")
+    if check:
+        cache.check_rows()
     return cache

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from tpkd.record import Record, added
+from tpkd.teacher.cache.columns import TOP_K_COLUMNS, Column, logits_columns, top_k_columns
 
 DTYPES = ("float16", "float32")
 RESERVED = ("logits", "sample_ids", "view_ids", "written")
@@ -50,6 +51,8 @@ class CacheRecipe(Record):
     versions: dict[str, str] = field(default_factory=library_versions)
     class_names: tuple[str, ...] | None = added(None)
     """What the columns of the logits are called; None in caches of earlier versions, which are taken as they are."""
+    top_k: int | None = added(None)
+    """How many of the largest classes a row keeps; None where it keeps all logits."""
 
     def __post_init__(self) -> None:
         """Refuse what no cache can hold, and keep values as they will come back from a file."""
@@ -64,9 +67,12 @@ class CacheRecipe(Record):
                 f"class_names: expected {self.num_classes} different names, got {len(self.class_names)}, "
                 f"{len(set(self.class_names))} of them different"
             )
+        if self.top_k is not None and not 1 <= self.top_k <= self.num_classes:
+            raise ValueError(f"top_k: expected from 1 to all {self.num_classes} classes, got {self.top_k}")
+        reserved = RESERVED if self.top_k is None else (*RESERVED, *TOP_K_COLUMNS)
         for name, width in self.tensors.items():
-            if not _TENSOR_NAME.fullmatch(name) or name in RESERVED:
-                raise ValueError(f"tensors: expected a name other than {', '.join(RESERVED)}, got {name!r}")
+            if not _TENSOR_NAME.fullmatch(name) or name in reserved:
+                raise ValueError(f"tensors: expected a name other than {', '.join(reserved)}, got {name!r}")
             if width < 1:
                 raise ValueError(f"tensors[{name!r}]: expected a width of at least 1, got {width}")
         for name in ("preprocessing", "class_map"):
@@ -74,9 +80,18 @@ class CacheRecipe(Record):
             object.__setattr__(self, name, json.loads(json.dumps(getattr(self, name), allow_nan=False)))
 
     @property
-    def columns(self) -> dict[str, int]:
-        """Every tensor of a row with its width, the logits first."""
+    def outputs(self) -> dict[str, int]:
+        """What the model gives for a row, by name and width, the logits first."""
         return {"logits": self.num_classes, **self.tensors}
+
+    @property
+    def columns(self) -> dict[str, Column]:
+        """What a row keeps: all logits or the largest classes, then the further tensors."""
+        if self.top_k is None:
+            answers = logits_columns(self.num_classes, self.dtype)
+        else:
+            answers = top_k_columns(self.num_classes, self.dtype, self.top_k)
+        return answers | {name: Column(self.dtype, width) for name, width in self.tensors.items()}
 
     def differences(self, found: "CacheRecipe") -> list[str]:
         """Every field in which another recipe departs from this one, as `field: expected …, found …`.

@@ -23,6 +23,7 @@ class CacheRows:
         view_ids: which fixed view of it; 0 where there is only one.
         inputs: `inputs(start, stop)` gives what the model takes for the rows start..stop-1; called in another thread
             while the model runs, once for each run of rows.
+        labels: the label of each row, which a cache of the largest classes needs, because it keeps the label's too.
 
     Example:
         >>> images = np.arange(6.0).reshape(3, 2)
@@ -37,6 +38,7 @@ class CacheRows:
     sample_ids: Keys
     view_ids: Keys
     inputs: Callable[[int, int], Any]
+    labels: Keys | None = None
 
     def __post_init__(self) -> None:
         """Refuse keys that could not be told apart."""
@@ -45,18 +47,32 @@ class CacheRows:
         if not len(self.sample_ids):
             raise ValueError("sample_ids: expected at least one row, got none")
         RowIndex(self.sample_ids, self.view_ids)
+        if self.labels is not None:
+            object.__setattr__(self, "labels", as_keys("labels", self.labels))
+            if len(self.labels) != len(self.sample_ids):
+                raise ValueError(f"labels: expected {len(self.sample_ids)} as sample_ids has, got {len(self.labels)}")
 
     @classmethod
     def of_views(
-        cls, sample_ids: np.ndarray, num_views: int, inputs: Callable[[np.ndarray, np.ndarray], Any]
+        cls,
+        sample_ids: np.ndarray,
+        num_views: int,
+        inputs: Callable[[np.ndarray, np.ndarray], Any],
+        labels: np.ndarray | None = None,
     ) -> "CacheRows":
-        """All views of one sample after the other; `inputs(positions, view_ids)` takes positions in `sample_ids`."""
+        """All views of one sample after the other; `inputs(positions, view_ids)` takes positions in `sample_ids`.
+
+        `labels` are those of the samples, in the same order.
+        """
+        if labels is not None and len(labels) != len(sample_ids):
+            raise ValueError(f"labels: expected {len(sample_ids)} as sample_ids has, got {len(labels)}")
         positions = np.repeat(np.arange(len(sample_ids)), num_views)
         view_ids = np.tile(np.arange(num_views), len(sample_ids))
         return cls(
             np.asarray(sample_ids)[positions],
             view_ids,
             lambda start, stop: inputs(positions[start:stop], view_ids[start:stop]),
+            None if labels is None else np.asarray(labels)[positions],
         )
 
     def __len__(self) -> int:
@@ -116,6 +132,30 @@ def as_keys(name: str, values: Any) -> Keys:
     if keys.ndim != 1 or keys.dtype.kind not in "iu":
         raise ValueError(f"{name}: expected integers of shape (rows,), got {keys.dtype} of shape {keys.shape}")
     return keys.astype(np.int64, copy=False)
+
+
+def hash_labels(rows: CacheRows, num_classes: int) -> str:
+    """The SHA-256 of the labels of all rows in order.
+
+    Raises:
+        ValueError: there are none, or one is not a class.
+
+    Example:
+        >>> first, second = (CacheRows([7, 8], [0, 0], None, labels) for labels in ([0, 1], [1, 0]))
+        >>> hash_labels(first, 2) == hash_labels(second, 2)
+        False
+    """
+    labels = rows.labels
+    if labels is None:
+        raise ValueError("labels: expected the label of every row, which a cache with top_k keeps, got none")
+    wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
+    if len(wrong):
+        row = wrong[0]
+        raise ValueError(
+            f"labels: expected classes from 0 to {num_classes - 1}, got {labels[row]} for sample "
+            f"{rows.sample_ids[row]}, view {rows.view_ids[row]}"
+        )
+    return hashlib.sha256(labels.astype("<i8").tobytes()).hexdigest()
 
 
 def hash_keys(sample_ids: Keys, view_ids: Keys) -> str:

@@ -5,7 +5,7 @@ import json
 import math
 import mmap
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,15 @@ MAX_MAPS = 1024
 
 Layout = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
 
-_SAFETENSORS_NAMES = {"int64": "I64", "bool": "BOOL", "float16": "F16", "float32": "F32"}
+_SAFETENSORS_NAMES = {
+    "bool": "BOOL",
+    "uint8": "U8",
+    "uint16": "U16",
+    "int32": "I32",
+    "int64": "I64",
+    "float16": "F16",
+    "float32": "F32",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,14 +92,14 @@ def shard_name(index: int) -> str:
 
 
 def shard_layout(recipe: CacheRecipe, rows: int) -> Layout:
-    """The tensors of a shard: the keys of its rows, the bitmap of written rows, the logits and what else a row carries.
+    """The tensors of a shard: the keys of its rows, the bitmap of written rows, and the columns of the recipe.
 
     Example:
         >>> {name: shape for name, (_, shape) in shard_layout(CacheRecipe("m", "d", {}, None, 5), 2).items()}
         {'sample_ids': (2,), 'view_ids': (2,), 'written': (2,), 'logits': (2, 5)}
     """
     keys = dict.fromkeys(("sample_ids", "view_ids"), (np.dtype(np.int64), (rows,)))
-    values = {name: (np.dtype(recipe.dtype), (rows, width)) for name, width in recipe.columns.items()}
+    values = {name: (np.dtype(column.dtype), column.shape(rows)) for name, column in recipe.columns.items()}
     return {**keys, "written": (np.dtype(np.bool_), (rows,)), **values}
 
 
@@ -103,6 +111,16 @@ def row_bytes(recipe: CacheRecipe) -> int:
         217
     """
     return sum(dtype.itemsize * math.prod(shape) for dtype, shape in shard_layout(recipe, 1).values())
+
+
+def full_row_bytes(recipe: CacheRecipe) -> int:
+    """How many bytes a row would take with all logits in float16.
+
+    Example:
+        >>> full_row_bytes(CacheRecipe("m", "d", {}, None, 100, top_k=5))
+        217
+    """
+    return row_bytes(replace(recipe, top_k=None, dtype="float16"))
 
 
 def write_shard(path: Path, arrays: dict[str, np.ndarray]) -> tuple[int, str]:

@@ -1,19 +1,24 @@
 """Look at a cache: what it holds, whether its bytes are those written, whether the model still says the same."""
 
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from tpkd.errors import InputError
-from tpkd.record import Record
+from tpkd.geometry.top_k import TopK
+from tpkd.record import Record, added
 from tpkd.teacher.cache.build import Forward
-from tpkd.teacher.cache.manifest import damaged_shards, read_manifest
+from tpkd.teacher.cache.manifest import Manifest, damaged_shards, read_manifest
 from tpkd.teacher.cache.read import TeacherCache, open_cache
 from tpkd.teacher.cache.recipe import CacheRecipe
-from tpkd.teacher.cache.rows import CacheRows, hash_keys
+from tpkd.teacher.cache.rows import CacheRows, hash_keys, hash_labels
+from tpkd.teacher.cache.shards import full_row_bytes
+from tpkd.teacher.cache.truncation import keep, log_probs_of
 
 TOLERANCE = {
     "float16": 1e-2,  # one rounding to 10 bits of a logit up to 20
@@ -41,6 +46,8 @@ class CacheInfo(Record):
     bytes: int
     """Of the written shards."""
     recipe: CacheRecipe
+    full_bytes: int | None = added(None)
+    """What the written rows of a truncated cache would take with all logits in float16; None where it has them all."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +94,7 @@ def cache_info(directory: str | Path) -> CacheInfo:
         shard_rows=manifest.shard_rows,
         bytes=sum(entry.bytes for entry in manifest.shards),
         recipe=recipe,
+        full_bytes=None if recipe.top_k is None else manifest.rows_written * full_row_bytes(recipe),
     )
 
 
@@ -124,12 +132,13 @@ def verify_cache(
     problems = list(damaged_shards(directory, manifest).values())
     if manifest.rows_written != manifest.rows:
         problems.append(f"{directory}: expected {manifest.rows} rows, found {manifest.rows_written} written")
-    if rows is not None and hash_keys(rows.sample_ids, rows.view_ids) != manifest.keys_sha256:
-        problems.append(f"{directory}: the rows at hand have other sample ids, view ids or another order")
+    if rows is not None:
+        problems.extend(f"{directory}: {problem}" for problem in _other_rows(manifest, rows))
     recomputed, largest = 0, None
     if not problems:
         try:
-            cache = open_cache(directory, check=False)
+            cache = open_cache(directory, check=False)  # the bytes were checked above, all problems of them
+            cache.check_rows()
         except InputError as error:
             problems.append(str(error))
         else:
@@ -143,6 +152,13 @@ def verify_cache(
     )
 
 
+def _other_rows(manifest: Manifest, rows: CacheRows) -> Iterator[str]:
+    if hash_keys(rows.sample_ids, rows.view_ids) != manifest.keys_sha256:
+        yield "the rows at hand have other sample ids, view ids or another order"
+    elif manifest.recipe.top_k is not None and hash_labels(rows, manifest.recipe.num_classes) != manifest.labels_sha256:
+        yield "the rows at hand have other labels"
+
+
 def _recompute(
     cache: TeacherCache, forward: Forward, rows: CacheRows, chosen: np.ndarray
 ) -> tuple[list[str], float | None]:
@@ -152,15 +168,37 @@ def _recompute(
         sample, view = rows.sample_ids[row : row + 1], rows.view_ids[row : row + 1]
         with torch.inference_mode():
             outputs = forward(rows.inputs(row, row + 1))
-        for name in cache.recipe.columns:
-            stored = cache.read_tensor(name, sample, view).double()
-            difference = (outputs[name].double().cpu() - stored).abs()
+        for name, stored, again in _pairs(cache, rows, row, outputs):
+            difference = torch.where(stored == again, 0.0, (again - stored).abs())  # both may be -inf
             worst = difference.max().item()
             differences.append(worst)
-            if not (difference <= tolerance * stored.abs().clamp(min=1)).all():  # NaN compares false
+            size = torch.where(stored.isfinite(), stored.abs().clamp(min=1), 1.0)
+            if not (difference <= tolerance * size).all():  # NaN compares false
                 problems.append(
                     f"{cache.directory}: sample {sample[0]}, view {view[0]}: {name}: expected what the model says now, "
                     f"found values that differ by up to {worst:.3g}"
                 )
     largest = float(np.max(differences))  # NaN stays NaN
     return problems, largest if math.isfinite(largest) else None
+
+
+def _pairs(
+    cache: TeacherCache, rows: CacheRows, row: int, outputs: Mapping[str, Tensor]
+) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Name, stored and recomputed values of everything that a row keeps, in float64 on the CPU."""
+    key = rows.sample_ids[row : row + 1], rows.view_ids[row : row + 1]
+    for name in cache.recipe.outputs:
+        if name != "logits" or cache.top_k is None:
+            yield name, cache.read_tensor(name, *key).double(), outputs[name].double().cpu()
+            continue
+        stored = cache.read(*key)
+        assert isinstance(stored, TopK)
+        assert rows.labels is not None
+        log_probs = log_probs_of(outputs[name]).double().cpu()
+        # Compared on the classes that were kept: of two nearly equal ones another batch size may keep the other.
+        again = keep(log_probs, stored.indices, torch.from_numpy(rows.labels[row : row + 1]))
+        for column in ("log_probs", "label_log_probs", "rest_log_probs"):
+            yield column, getattr(stored, column).double(), getattr(again, column)
+        left_out = log_probs.scatter(-1, stored.indices, -torch.inf).amax(-1)
+        least = again.log_probs.amin(-1)
+        yield "indices", torch.minimum(left_out, least), left_out  # none that was left out is above one that was kept

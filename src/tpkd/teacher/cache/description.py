@@ -1,0 +1,47 @@
+"""What a cache keeps of each row and how large that is, in words."""
+
+from tpkd.teacher.cache.recipe import CacheRecipe
+from tpkd.teacher.cache.shards import full_row_bytes, row_bytes
+
+
+def describe_kept(recipe: CacheRecipe) -> str:
+    """What a row keeps of the teacher's answer.
+
+    Example:
+        >>> describe_kept(CacheRecipe("m", "d", {}, None, 100))
+        '100 classes, float16'
+        >>> describe_kept(CacheRecipe("m", "d", {}, None, 50_000, top_k=64))
+        'top 64 of 50000 classes and the label, float16; total of the rest, float32'
+    """
+    if recipe.top_k is None:
+        return f"{recipe.num_classes} classes, {recipe.dtype}"
+    kept = f"top {recipe.top_k} of {recipe.num_classes} classes and the label, {recipe.dtype}"
+    return f"{kept}; total of the rest, {recipe.columns['rest_log_probs'].dtype}"
+
+
+def compare_sizes(found: int, full: int) -> str:
+    """The size of a truncated cache beside that of its rows with all logits in float16.
+
+    Example:
+        >>> compare_sizes(2_810_000, 1_000_170_000)
+        '2.8 MB, 0.281 % of the 1000.2 MB of all logits in float16'
+    """
+    share = 100 * found / full if full else 0.0
+    return f"{_size(found)}, {share:.3g} % of the {_size(full)} of all logits in float16"
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB"
+
+
+def kept_sentence(recipe: CacheRecipe, rows: int) -> str:
+    """What a truncated cache of some rows will keep and take.
+
+    Example:
+        >>> kept_sentence(CacheRecipe("m", "d", {}, None, 50_000, top_k=64), 10_000)
+        ... # doctest: +NORMALIZE_WHITESPACE
+        'Each row keeps: top 64 of 50000 classes and the label, float16; total of the rest, float32. 2.8 MB, 0.279 % of
+        the 1000.2 MB of all logits in float16.'
+    """
+    sizes = compare_sizes(rows * row_bytes(recipe), rows * full_row_bytes(recipe))
+    return f"Each row keeps: {describe_kept(recipe)}. {sizes}."
