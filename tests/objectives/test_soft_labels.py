@@ -252,3 +252,25 @@ def test_one_gradient_and_bounded_scratch_memory(temperature):
     used = peak_bytes(lambda: tpkd_loss(leaf, teacher, shares, temperature=temperature).backward())
     labels = gradient * 6 if tpkd_kernel._kernel is None else 0  # checked and normalised as tensors
     assert used <= 2 * gradient + 4_500_000 + labels
+
+
+def test_a_label_that_allows_very_many_classes():
+    """More than the kernel keeps a list of; most, all but two, and all but one of them."""
+    generator = torch.Generator().manual_seed(0)
+    student, teacher = torch.randn(2, 4, 1500, generator=generator)
+    for count in (1024, 1025, 1498):
+        shares = torch.zeros(4, 1500)
+        shares[:, :count] = torch.rand(4, count, generator=generator) + 0.1
+        shares[1] = 0
+        shares[2] = torch.eye(1500)[7]
+        shares = shares / shares.sum(-1, keepdim=True).clamp(min=1e-9)
+        found = value_and_gradient(student, teacher, shares, reduction="none")
+        kept = [0, 2, 3]
+        expected = expected_soft(student[kept], teacher[kept], shares[kept].double())
+        torch.testing.assert_close(found[0][kept].double(), expected.losses, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(found[1][kept].double(), expected.directions, rtol=0, atol=2e-6)
+        mean, _ = value_and_gradient(student, teacher, shares)
+        torch.testing.assert_close(mean, found[0].sum() / 3)
+    shares[0] = 1 / 1500
+    with pytest.raises(ValueError, match="at least 2 classes outside"):
+        tpkd_loss(student, teacher, shares)

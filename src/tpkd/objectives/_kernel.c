@@ -40,6 +40,7 @@
 
 #define LANES 64 /* scratch rows are whole multiples of this */
 #define CHUNK 128
+#define MOST_CORRECT 1024 /* classes to which a soft label may give probability; lists of all would be rows themselves */
 #define LOG2_E 1.4426950408889634f
 
 enum dtype { FLOAT32, BFLOAT16, FLOAT16 };
@@ -186,7 +187,7 @@ INLINE Py_ssize_t support(const struct batch *batch, Py_ssize_t number, struct r
         for (Py_ssize_t j = 0; j < count; j++) any += part[j] != 0 ? 1.0f : 0.0f;
         for (Py_ssize_t j = 0; any > 0 && j < count; j++) {
             if (part[j] == 0) continue;
-            if (!(part[j] > 0) || found + 2 >= batch->classes) return WRONG; /* nan as well */
+            if (!(part[j] > 0) || found + 2 >= batch->classes || found == MOST_CORRECT) return WRONG; /* nan as well */
             sum += part[j];
             room.correct[found] = (int32_t)(start + j);
             room.share[found++] = part[j];
@@ -407,7 +408,8 @@ ROW_FUNCTION(truncated_row_softened, 1, 1)
 
 /* The parts of a thread's scratch memory, each a multiple of eight bytes; their total where there is no memory yet. */
 static size_t divide(char *memory, struct room *room, Py_ssize_t width, Py_ssize_t places, int tempered, int soft) {
-    size_t rows = width * sizeof(float), correct = soft ? rows : sizeof(double);
+    size_t rows = width * sizeof(float), most = MOST_CORRECT * sizeof(float);
+    size_t correct = !soft ? sizeof(double) : rows < most ? rows : most;
     size_t kept = (places + 1) * sizeof(double), at = 0;
 #define PART(name, bytes) room->name = (void *)((uintptr_t)memory + at), at += (bytes)
     PART(s, rows);
@@ -546,6 +548,8 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_kernel", NULL, 
 
 PyMODINIT_FUNC PyInit__kernel(void) {
     PyObject *module = PyModule_Create(&definition);
-    if (module && PyModule_AddIntConstant(module, "LANES", LANES) < 0) Py_CLEAR(module);
+    if (module && (PyModule_AddIntConstant(module, "LANES", LANES) < 0 ||
+                   PyModule_AddIntConstant(module, "MOST_CORRECT", MOST_CORRECT) < 0))
+        Py_CLEAR(module);
     return module;
 }

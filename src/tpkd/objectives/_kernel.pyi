@@ -1,4 +1,6 @@
 LANES: int
+MOST_CORRECT: int
+"""Classes to which a soft label may give probability."""
 
 _Logits = tuple[int, int, int]
 """Address, bytes from row to row, and the kernel's number of a dtype."""

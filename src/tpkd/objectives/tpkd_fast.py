@@ -32,8 +32,10 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from tpkd.geometry.cone import safe_threshold
+from tpkd.geometry.correct import check_support
 from tpkd.geometry.inputs import can_read_values, computation_dtype
 from tpkd.geometry.top_k import TopK
+from tpkd.objectives.reduction import soft_rows
 from tpkd.objectives.tpkd_kernel import Outcome, kernel_takes, kernel_values_and_direction
 from tpkd.objectives.tpkd_traced import plain_values_and_direction
 
@@ -72,8 +74,17 @@ def values_and_direction(
         >>> values_and_direction(student, teacher, torch.tensor([0]), None, 0.5, 1.0, True).direction
         tensor([[-0.1521,  0.2234, -0.0712]])
     """
-    compute = kernel_values_and_direction if kernel_takes(student, teacher, labels) else _by_blocks
-    return compute(student, teacher, labels, valid, beta, weight, wanted, temperature=temperature, overwrite=overwrite)
+    given = (student, teacher, labels, valid, beta, weight, wanted)
+    if kernel_takes(student, teacher, labels):
+        found = kernel_values_and_direction(*given, temperature=temperature, overwrite=overwrite)
+        if found is not None:
+            return found
+        labels, valid = soft_rows(labels, labels.shape, 1, torch.float32)
+        check_support(labels > 0)
+        given = (student, teacher, labels, valid, beta, weight, wanted)
+        found = _by_blocks(*given, temperature=temperature, overwrite=overwrite)
+        return found._replace(ignored=0 if valid is None else int((~valid).sum()))
+    return _by_blocks(*given, temperature=temperature, overwrite=overwrite)
 
 
 def _by_blocks(

@@ -97,14 +97,16 @@ def kernel_values_and_direction(
     *,
     temperature: float = 1.0,
     overwrite: bool = False,
-) -> Outcome:
+) -> Outcome | None:
     """What `tpkd.objectives.tpkd_fast.values_and_direction` returns, for a batch that `kernel_takes`.
 
-    Soft labels need not be looked at before: the kernel finds rows that are wrong or ignored.
+    Soft labels need not be looked at before: the kernel finds rows that are wrong or ignored. It returns `None` where
+    one of them gives probability to more classes than it has room for; then nothing was overwritten.
 
     Example:
         >>> batch = torch.tensor([[4.0, 1.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.5]]), torch.tensor([0])
-        >>> kernel_values_and_direction(*batch, None, 0.5, 1.0, False).losses if kernel_takes(*batch) else None
+        >>> found = kernel_values_and_direction(*batch, None, 0.5, 1.0, False) if kernel_takes(*batch) else None
+        >>> found and found.losses
         tensor([0.2023])
     """
     top_k = teacher if isinstance(teacher, TopK) else None
@@ -148,6 +150,8 @@ def kernel_values_and_direction(
         sum_tolerance(labels.dtype),
         threads,
     )
+    if wrong >= 0 and soft and not overwrite and (labels[wrong] > 0).sum() > _kernel.MOST_CORRECT:
+        return None
     if wrong >= 0:
         _refuse(wrong, top_k, labels, num_classes)
     found = ignored if soft and valid is None else 0
@@ -221,6 +225,9 @@ def _operator(
         assert top_indices is not None
         given = TopK(top_log_probs, top_indices, label_log_probs, rest_log_probs)
     found = kernel_values_and_direction(student, given, labels, valid, beta, weight, wanted, temperature=temperature)
+    if found is None:
+        most = f"at most {_kernel and _kernel.MOST_CORRECT} of them in a compiled graph"
+        raise ValueError(f"labels: expected probabilities of few classes, {most}, got more")
     return found.losses, student.new_empty(0) if found.direction is None else found.direction
 
 
