@@ -69,7 +69,9 @@ def measure(case: Case, seconds: float) -> list[tuple[str, float, float]]:
     times = interleaved_seconds(calls, seconds=2 * seconds)
     where = f"({case.rows}, {case.num_classes}) {case.kind} {case.dtype}"
     *_, temperature, soft, top_k = times
-    found = [(f"time, {name} / TPKD, {where}", times[name] / times["TPKD"], MOST_BEYOND) for name in (temperature, soft)]
+    found = [
+        (f"time, {name} / TPKD, {where}", times[name] / times["TPKD"], MOST_BEYOND) for name in (temperature, soft)
+    ]
     if case.num_classes > 1000:
         found.append((f"time, {top_k} / TPKD, {where}", times[top_k] / times["TPKD"], MOST_OF_DENSE))
         found.append((f"time, {top_k} / CE, {where}", times[top_k] / times["CE"], MOST_OF_CE))

@@ -15,7 +15,7 @@ if __name__ == "__main__":  # before anything loads the installed one
 import torch
 from torch import Tensor
 
-from tpkd.objectives import linear_tpkd_loss, tpkd_loss
+from tpkd.objectives import linear_tpkd_loss, top_k_tpkd_loss, tpkd_loss
 
 INTEGERS = (torch.int64, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint64)
 EDGES = (3, 4, 31, 63, 64, 65, 127, 128, 129, 191, 192, 193, 1999, 2000)
@@ -86,6 +86,7 @@ def run_case(seed: int) -> None:
     labels, ignored, good = labels_for(rng, positions, num_classes)
     settings = {"ignore_index": ignored, "reduction": rng.choice(("mean", "sum", "none"))}
     settings["beta"] = rng.choice((0.0, 0.5, 2.0, 1e30))
+    settings["temperature"] = rng.choice((1.0, 1.0, 0.25, 4.0, 1e-20, 1e20))
     torch.set_num_threads(rng.choice((1, 2)))
     student.requires_grad_(rng.random() < 0.8)
     try:
@@ -97,7 +98,7 @@ def run_case(seed: int) -> None:
     assert good, f"{seed}: labels that are not classes were taken"
     if student.requires_grad:
         loss.sum().backward()
-    if not wild and settings["beta"] < 10:
+    if not wild and settings["beta"] < 10 and 0.1 < settings["temperature"] < 10:
         compare(seed, student.detach(), teacher, labels, settings, loss.detach(), student.grad)
 
 
@@ -107,12 +108,76 @@ def compare(
     """The same from tensor code in float64: what went wrong silently is wrong too."""
     leaf = student.double().requires_grad_()
     expected = tpkd_loss(leaf, teacher.double(), labels, **settings)
-    scale = max(1.0, float(expected.detach().abs().max())) if expected.numel() else 1.0
+    scale = max(
+        1.0, settings.get("temperature", 1.0) ** 2, float(expected.detach().abs().max() if expected.numel() else 1.0)
+    )
     torch.testing.assert_close(loss.double(), expected.detach(), rtol=0, atol=1e-4 * scale, msg=f"{seed}: loss")
     if gradient is not None:
         expected.sum().backward()
-        atol = 2e-2 if student.dtype == torch.bfloat16 else 1e-4
+        atol = (2e-2 if student.dtype == torch.bfloat16 else 1e-4) * max(1.0, settings.get("temperature", 1.0))
         torch.testing.assert_close(gradient.double(), leaf.grad, rtol=0, atol=atol, msg=f"{seed}: gradient")
+
+
+def run_soft(seed: int) -> None:
+    """Probabilities as labels, of which some are none: rows that are negative, do not sum to one, or leave no class."""
+    rng = random.Random(seed)
+    rows, num_classes = rng.randint(0, 20), rng.choice((*EDGES, 1500))
+    student, teacher = torch.randn(2, rows, num_classes, generator=torch.Generator().manual_seed(seed))
+    shares, good = torch.zeros(rows, num_classes), True
+    for row in range(rows):
+        count = rng.choice((0, 1, 1, 2, 3, rng.randint(1, num_classes)))
+        shares[row, torch.randperm(num_classes)[:count]] = 1 / max(count, 1)
+        good &= count <= num_classes - 2
+        if rng.random() < 0.02:
+            shares[row, rng.randrange(num_classes)] = rng.choice((torch.nan, torch.inf, -1.0, 7.0, 1e-40))
+            good = False
+    labels = with_strides(rng, shares.to(rng.choice((torch.float32, torch.float64, torch.bfloat16, torch.float16))))
+    leaf = student.requires_grad_()
+    torch.set_num_threads(rng.choice((1, 2)))
+    try:
+        temperature, reduction = rng.choice((1.0, 4.0)), rng.choice(("mean", "none"))
+        loss = tpkd_loss(leaf, teacher, labels, temperature=temperature, reduction=reduction)
+        loss.sum().backward()
+    except ValueError:
+        if good:
+            raise
+        return
+    assert leaf.grad is not None
+    assert not good or (loss.isfinite().all() and leaf.grad.isfinite().all()), f"{seed}: not finite"
+
+
+def run_truncated(seed: int) -> None:
+    """Truncated teachers: empty places, classes given twice or that do not exist, numbers of all kinds."""
+    rng = random.Random(seed)
+    rows, num_classes = rng.randint(1, 20), rng.choice(EDGES)
+    places = rng.choice((1, 2, 5, num_classes, num_classes + 3))
+    wild = rng.random() < 0.5
+    student = logits(rng, [rows, num_classes], rng.choice((torch.float32, torch.bfloat16)), wild)
+    log_probs = -logits(rng, [rows, places], rng.choice((torch.float32, torch.float16)), wild).abs()
+    generator = torch.Generator().manual_seed(seed)
+    indices = torch.randint(-1, num_classes, (rows, places), generator=generator)
+    good = rng.random() < 0.8
+    if not good:
+        indices.view(-1)[rng.randrange(indices.numel())] = rng.choice((-2, num_classes, 2**40, -(2**63), 2**63 - 1))
+    labels = torch.randint(num_classes, (rows,), generator=generator)
+    known = {
+        "label_log_probs": rng.choice((None, -torch.rand(rows), torch.full((rows,), torch.nan))),
+        "rest_log_probs": rng.choice((None, -torch.rand(rows), torch.full((rows,), -torch.inf))),
+    }
+    leaf = student.detach().requires_grad_()
+    torch.set_num_threads(rng.choice((1, 2)))
+    temperature = rng.choice((1.0, 4.0))
+    try:
+        top_k_tpkd_loss(leaf, log_probs, indices, labels, **known, temperature=temperature).backward()
+        parts = (log_probs, indices, *known.values())
+        torch.ops.tpkd.losses_and_directions(
+            student.float().contiguous(), None, labels, None, *parts, 0.5, temperature, 1.0, True
+        )
+    except ValueError:
+        if good:
+            raise
+        return
+    assert good, f"{seed}: classes that do not exist were taken"
 
 
 def run_operator(seed: int) -> None:
@@ -182,6 +247,8 @@ def main() -> None:
     for number in range(seed, seed + cases):
         print("seed", number, flush=True)
         run_case(number)
+        run_soft(number)
+        run_truncated(number)
         if number % 10 == 0:
             run_operator(number)
             run_linear(number)

@@ -148,7 +148,8 @@ class Bench:
     def teacher_logits(self, samples: SampleBatch) -> Float[Tensor, "N K"]:
         """What the teacher says about training samples, in float64 on the CPU."""
         inputs = to_device(samples.inputs, self.run.accelerator.device)
-        return self.teacher.answer(inputs, samples.sample_ids, samples.view_ids).logits.double().cpu()
+        answers = self.teacher.answer(inputs, samples.sample_ids, samples.view_ids)
+        return answers.all_logits("tpkd study").double().cpu()
 
 
 def call(model: nn.Module, inputs: ModelInputs) -> Tensor:

@@ -104,7 +104,7 @@ def _pool(bench: Bench, split: str) -> tuple[_Pool, tuple[Scaling, ...]]:
     answers = []
     for block in rows.blocks(preparation, config.evaluation.batch_size):
         inputs = to_device(block.inputs, run.accelerator.device)
-        logits = teacher.answer(inputs, block.sample_ids, block.view_ids).logits
+        logits = teacher.answer(inputs, block.sample_ids, block.view_ids).all_logits("tpkd study blocking")
         answers.append(logits.to(bench.teacher.dtype).double().cpu())  # cached answers already have this dtype
     return _Pool(rows, torch.cat(answers)), scaled
 

@@ -52,7 +52,7 @@ class _DataPartition(RowObjective):
 
     def metrics(self, batch: Batch) -> dict[str, Tensor]:
         """The share of valid positions whose target is the teacher's."""
-        assert batch.teacher_logits is not None
+        assert isinstance(batch.teacher_logits, Tensor)
         assert batch.initial_logits is not None
         others = {"teacher_logits": batch.teacher_logits, "initial_logits": batch.initial_logits}
         student = batch.student_logits.detach()

@@ -151,7 +151,7 @@ class DTOKD(Objective):
 
     def _objectives(self, batch: Batch) -> dict[str, Tensor]:
         assert batch.labels is not None
-        assert batch.teacher_logits is not None
+        assert isinstance(batch.teacher_logits, Tensor)
         student, labels, num_items = batch.student_logits, batch.labels, batch.num_items
         label = cross_entropy_loss(student, labels, num_items=num_items)
         distillation = kl_dist_loss(

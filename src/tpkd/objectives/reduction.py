@@ -60,19 +60,15 @@ def as_rows(
     shape = student_logits.shape
     position_shape, num_classes = shape[:class_axis] + shape[class_axis + 1 :], shape[class_axis]
     valid: Tensor | None = None
-    soft = isinstance(labels, Tensor) and labels.is_floating_point()
-    if soft:
-        classes = labels
+    dtype = computation_dtype(student_logits, *others.values())
+    if isinstance(labels, Tensor) and labels.is_floating_point():
+        check_ignore_index(ignore_index)
+        classes, valid = soft_rows(labels, shape, class_axis, dtype)
     elif labels is None and labels_only_mask:
         check_ignore_index(ignore_index)
         classes = torch.zeros(position_shape.numel(), dtype=torch.long, device=student_logits.device)
     else:
         classes, valid = flat_labels(labels, position_shape, num_classes, ignore_index)
-    dtype = computation_dtype(student_logits, *others.values())
-    if soft:
-        assert labels is not None
-        check_ignore_index(ignore_index)
-        classes, valid = soft_rows(labels, shape, class_axis, dtype)
 
     def rows(logits: Tensor) -> Tensor:
         return without_ignored(logit_rows(logits.to(dtype), class_axis), valid)

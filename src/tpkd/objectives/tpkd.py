@@ -169,7 +169,7 @@ def _traced_rows(
 
 def top_k_loss(
     student_logits: Float[Tensor, "N K *positions"],
-    top_k: TopK,
+    teacher_logits: TopK,
     labels: Int[Tensor, "N *positions"],
     *,
     class_axis: int | None = None,
@@ -193,12 +193,12 @@ def top_k_loss(
     check_reduction(reduction, num_items)
     if isinstance(student_logits, Tensor) and student_logits.ndim > 1:
         student_logits = student_logits.movedim(1 if class_axis is None else class_axis, -1)
-    check_top_k_batch(student_logits, top_k, labels, ignore_index=ignore_index)
+    check_top_k_batch(student_logits, teacher_logits, labels, ignore_index=ignore_index)
     num_classes, position_shape = student_logits.shape[-1], student_logits.shape[:-1]
     y, valid = flat_labels(labels, position_shape, num_classes, ignore_index)
     losses = protected_rows(
         student_logits.reshape(-1, num_classes),
-        top_k.rows(),
+        teacher_logits.rows(),
         y,
         valid,
         beta=float(beta),
@@ -314,9 +314,8 @@ class TPKD(DirectionObjective):
     ablation = ("TPKD", "h + d/2")
     paper_accuracy = PaperAccuracy(vision=(88.05, 0.12), text=(93.81, 0.27))
 
-    def __call__(self, student_logits: Tensor, teacher_logits: Tensor | TopK, labels: Tensor, **tail: Any) -> Tensor:
+    def __call__(self, student_logits: Tensor, *others: Any, **tail: Any) -> Tensor:
         """`tpkd_loss` or `top_k_tpkd_loss`: the same rows, many times faster."""
-        settings = {"beta": self.beta, "temperature": self.temperature}
-        if isinstance(teacher_logits, TopK):
-            return top_k_loss(student_logits, teacher_logits, labels, **settings, **tail)
-        return tpkd_loss(student_logits, teacher_logits, labels, **settings, **tail)
+        teacher = others[0] if others else tail.get("teacher_logits")
+        loss = top_k_loss if isinstance(teacher, TopK) else tpkd_loss
+        return loss(student_logits, *others, beta=self.beta, temperature=self.temperature, **tail)
