@@ -108,8 +108,15 @@ def test_no_more_classes_are_kept_than_there_are(tmp_path, asked, kept, builds):
     assert teacher.answer(None, *ids_of(config)).logits.k == kept
 
 
-def test_another_number_of_kept_classes_is_refused_by_name(tmp_path):
-    with_cache(tmp_path, ["teacher.top_k=3"], **SMALL)
+@pytest.mark.parametrize("built", [False, True])
+def test_another_number_of_kept_classes_is_refused_by_name(tmp_path, built, builds):
+    """Whether the manifest knows the teacher's files or the teacher has to be built to compare it."""
+    config = with_cache(tmp_path, ["teacher.top_k=3"], **SMALL)
+    if built:
+        save_file(load_file(config.teacher.weights), config.teacher.weights, metadata={"saved": "again"})
+    del builds[:]
+    assert opened(config, tmp_path).top_k == 3
+    assert len(builds) == built
     for override, message in (
         (["teacher.top_k=4"], "top_k: expected 4, found 3"),
         (["teacher.top_k=64"], "top_k: expected 10, found 3"),

@@ -7,8 +7,10 @@ import torch
 
 from teacher.cache.toys import Teacher, make_recipe, make_rows
 from tpkd.teacher.cache.build import build_cache
+from tpkd.teacher.cache.manifest import ShardEntry, read_manifest
 from tpkd.teacher.cache.read import open_cache
 from tpkd.teacher.cache.rows import CacheRows
+from tpkd.teacher.cache.shards import write_shard
 from tpkd.teacher.cache.verify import CacheInfo, VerifyReport, cache_info, verify_cache
 
 
@@ -163,3 +165,18 @@ def test_a_swap_of_two_nearly_equal_classes_is_no_problem(tmp_path):
     build_cache(tmp_path, rows, forward, make_recipe(top_k=2, dtype="float32"))
     assert verify_cache(tmp_path, forward=lambda keys: forward(keys, 1e-6), rows=rows).passes
     assert not verify_cache(tmp_path, forward=lambda keys: forward(keys, 1e-2), rows=rows).passes
+
+
+def test_a_rest_that_is_said_to_be_nothing_is_found(tmp_path):
+    from safetensors.numpy import load_file
+
+    rows = make_rows(10, 1)
+    build_cache(tmp_path, rows, Teacher(), make_recipe(top_k=2))
+    path = tmp_path / "shard-00000.safetensors"
+    arrays = load_file(path)
+    arrays["rest_log_probs"][4] = -np.inf
+    size, digest = write_shard(path, arrays)
+    read_manifest(tmp_path).with_shard(0, ShardEntry(path.name, 10, size, digest)).publish(tmp_path)
+    assert verify_cache(tmp_path).passes  # nothing to tell it by without the model
+    (problem,) = verify_cache(tmp_path, forward=Teacher(), rows=rows).problems
+    assert f"sample {rows.sample_ids[4]}, view 0: rest_log_probs: expected what the model says now" in problem

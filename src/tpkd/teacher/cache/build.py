@@ -67,6 +67,7 @@ def build_cache(
     Raises:
         InputError: the directory holds something else or is being written, the disk is full, or an output does not
             fit: its (sample id, view id) is named for a value that is not finite or beyond float16.
+        ValueError: the recipe has `top_k`, and the rows have no labels or one that is not a class.
 
     Example:
         >>> import tempfile
