@@ -1,5 +1,7 @@
 """`tpkd methods`: the registry of objectives as a table."""
 
+from collections.abc import Iterator
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -8,7 +10,7 @@ from tpkd.objectives import MethodDescription, describe
 
 
 def methods() -> None:
-    """List every objective: what it does, what it needs, its defaults, its source, and what is reconstruction.
+    """List every objective: what it does, needs and takes, its defaults, its source, and what is reconstruction.
 
     Example: tpkd methods
     """
@@ -20,11 +22,20 @@ def methods() -> None:
     Console().print(table)
 
 
+def _also_takes(method: MethodDescription) -> Iterator[str]:
+    if method.takes_soft_labels:
+        yield "soft labels"
+    if method.takes_top_k and "teacher_logits" in method.needs:
+        yield "a truncated teacher"
+
+
 def _description(method: MethodDescription) -> Text:
     defaults = ", ".join(f"{name}={value}" for name, value in method.defaults.items())
     lines = {
         "needs": ", ".join(method.needs),
         "defaults": defaults,
+        "settings": method.settings_note,
+        "also takes": ", ".join(_also_takes(method)),
         "source": method.source,
         "reconstruction": method.reconstruction,
     }

@@ -74,6 +74,8 @@ class Objective(ABC):
     source: ClassVar[str]
     reconstruction: ClassVar[str] = ""
     """What no public source fixes and we had to choose; empty where nothing is."""
+    settings_note: ClassVar[str] = ""
+    """Whose settings the defaults are, and which others are worth a trial."""
     control: ClassVar[bool] = False
     """Whether it exists to explain another method, and is left out of the main table."""
     ablation: ClassVar[tuple[str, str] | None] = None

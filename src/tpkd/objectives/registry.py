@@ -41,6 +41,11 @@ class MethodDescription:
     source: str
     reconstruction: str
     """What no public source fixes and we had to choose; empty where nothing is."""
+    settings_note: str
+    """Whose settings the defaults are, and which others are worth a trial; empty where there is nothing to say."""
+    takes_soft_labels: bool
+    takes_top_k: bool
+    """Whether the teacher may be truncated, under the default settings."""
     control: bool
     ablation: tuple[str, str] | None
     paper_accuracy: PaperAccuracy | None
