@@ -171,6 +171,7 @@ assert not third_party, third_party
 def test_top_level_names_are_the_contract():
     assert set(tpkd.__all__) == {
         *("TPKDLoss", "dkd_loss", "kd_loss", "kl_dist_loss", "linear_tpkd_loss", "tpkd_loss", "xe_kl_loss"),
+        *("TopK", "complete_top_k", "linear_top_k_tpkd_loss", "top_k_kd_loss", "top_k_tpkd_loss"),
         *("directions", "margins", "named_direction", "project_safe_cone"),
         *("diagnose", "frontier", "is_blocked", "log_transfer_path", "min_confidence", "min_log_odds", "transfer_cost"),
         *("alignment_bound", "conditional_distortion_limit", "joint_distortion_limit", "retention_bound"),

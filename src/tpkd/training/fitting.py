@@ -26,8 +26,8 @@ def check_truncated(config: RunConfig, objective: Objective, teacher: Teacher | 
     way_out = "build the cache without teacher.top_k"
     if "teacher_logits" in objective.needs and not objective.takes_top_k:
         problem = f"objective {objective.name!r} with these settings does not take a truncated teacher"
-        other = "or choose an objective that does, such as tpkd"
-        raise ConfigError(f"teacher.cache: expected all classes, {found}: {problem}; {way_out}, {other}")
+        other = objective.top_k_condition or "choose an objective that does, such as tpkd"
+        raise ConfigError(f"teacher.cache: expected all classes, {found}: {problem}; {way_out}, or {other}")
     if config.views.mixes:
         problem = "a truncated teacher goes with one label per image, and a mixed image has two"
         raise ConfigError(f"teacher.cache: expected all classes, {found}: {problem}; {way_out}, or {_WITHOUT_MIXING}")
