@@ -42,8 +42,9 @@ for settings in ({"beta": 0.5, "temperature": 1.0}, {"beta": 1.0, "temperature":
     train(student, 200, teacher, **settings)
     with torch.no_grad():
         logits, teacher_logits = student(images[1000:]), teacher(images[1000:])
-    step = directions(logits, teacher_logits, labels[1000:], **settings)
-    extra = step.update - step.label  # what the teacher adds to the label step, class by class
+    extra = directions(
+        logits, teacher_logits, labels[1000:], **settings
+    ).safe  # what the teacher adds to the label step
     at_label = extra.gather(-1, labels[1000:, None])
     print(f"{settings}: {(extra < at_label).sum()} margins below the label step's")
     print(f"accuracy {(logits.argmax(-1) == labels[1000:]).float().mean():.3f}")

@@ -13,7 +13,7 @@ ACCURACY = r"^accuracy 0\.[789]"
 PRINTS = {
     "plain_loop": r"^step 240: .*blocked_share .*retention .*\naccuracy 0\.[89]",
     "mixup_loop": r"^step 240: loss .*, weight .*\naccuracy 0\.[89]",
-    "temperature_loop": r"(?s)temperature': 1\.0}: 0 margins.*accuracy 0\.[89].*'temperature': 4\.0}: 0 margins.*accuracy 0\.[89]",
+    "temperature_loop": r"(?s)'temperature': 1\.0}: 0 margins.*'temperature': 4\.0}: 0 margins.*accuracy 0\.[89]",
     "cached_teacher": r"^200 rows were computed once .*\naccuracy 0\.[89]",
     "diagnose_two_files": r"blocked on [1-9]\d?\.\d% of 797 images",
 }

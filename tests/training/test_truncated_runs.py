@@ -1,4 +1,4 @@
-"""Training from a truncated cache: the same run as from a whole one where nothing of weight was cut, resumed exactly."""
+"""Training from a truncated cache: the same run as from a whole one where nothing was cut, and resumed exactly."""
 
 import pytest
 import torch
