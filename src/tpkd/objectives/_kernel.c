@@ -228,50 +228,62 @@ INLINE Py_ssize_t take_out(const struct batch *batch, Py_ssize_t number, Py_ssiz
     return kept;
 }
 
-/* A term of KL(q || r). */
-INLINE double divergence(double log_q, double log_r) {
-    double q = exp(log_q);
-    return q == 0 ? 0 : q * (log_q - log_r);
+/* What is known of a row, from its logits to its threshold. */
+struct row {
+    Py_ssize_t correct, kept; /* how many classes are, correct or kept */
+    double label_logit, inside; /* of all correct classes together, and the label loss among them */
+    double log_rest; /* what a truncated teacher gives to the classes that were cut */
+    float most_s; /* the largest logit of the student's row, correct and kept classes left out */
+    double most; /* the same with the kept classes */
+    double sum_s, sum_x, sum_t, expected; /* of e_s, the same softened, of e_t, and of e_t times the log-ratio */
+    double back, whole; /* what puts e_s relative to `most`, and the sum of all incorrect classes there */
+    double ratio, conditional, lag; /* sums of student over teacher, KL(q || r), log(1 - rho) - log(rho) */
+    float multiple, zeta; /* u over e_x on what a truncated teacher cut; the threshold */
+};
+
+/* Load both networks and move the correct and the kept classes out of the way; 0, IGNORED or WRONG. */
+INLINE Py_ssize_t open_row(const struct batch *batch, Py_ssize_t number, struct room room, struct row *row,
+                           const int truncated) {
+    Py_ssize_t width = batch->width & -LANES, classes = batch->classes;
+    load(room.s, batch->student, number, classes, width);
+    if (!truncated) load(room.t, batch->teacher, number, classes, width);
+    row->correct = batch->soft.data ? support(batch, number, room) : 1;
+    if (row->correct < 0) return row->correct;
+    if (!batch->soft.data) room.correct[0] = (int32_t)batch->labels[number], room.share[0] = 1;
+    double most = -INFINITY, among = 0;
+    for (Py_ssize_t i = 0; i < row->correct; i++) {
+        Py_ssize_t y = room.correct[i];
+        room.logit[i] = room.s[y];
+        most = room.logit[i] > most ? room.logit[i] : most;
+        room.s[y] = -INFINITY;
+        if (!truncated) room.t[y] = -INFINITY;
+    }
+    row->label_logit = room.logit[0];
+    row->inside = 0;
+    if (row->correct > 1) {
+        for (Py_ssize_t i = 0; i < row->correct; i++) among += exp(room.logit[i] - most);
+        row->label_logit = most + log(among);
+        for (Py_ssize_t i = 0; i < row->correct; i++) row->inside += room.share[i] * (row->label_logit - room.logit[i]);
+    }
+    row->kept = truncated ? take_out(batch, number, room.correct[0], room, &row->log_rest) : 0;
+    return row->kept < 0 ? row->kept : 0;
 }
 
-/* The loss of one row; and its weighted direction, where one is wanted. IGNORED or WRONG through `state`. */
-INLINE double row_loss(const struct batch *batch, Py_ssize_t number, struct room room, Py_ssize_t *state,
-                       const int tempered, const int truncated) {
+/* Exponentials in the place of the logits, relative to the largest of the row, and their sums. */
+INLINE void exponentiate(const struct batch *batch, struct room room, struct row *row, const int tempered,
+                         const int truncated) {
     /* The mask changes nothing but what the compiler knows: that no loop has a remainder. */
-    Py_ssize_t width = batch->width & -LANES, classes = batch->classes, kept = 0;
-    float *restrict s = room.s, *restrict t = room.t;
-    float *x = tempered ? room.x : s; /* exponentials at the temperature */
-    double T = tempered ? batch->temperature : 1, log_rest = 0;
-    float sharpness = tempered ? (float)(LOG2_E / T) : LOG2_E;
-
-    load(s, batch->student, number, classes, width);
-    if (!truncated) load(t, batch->teacher, number, classes, width);
-    Py_ssize_t correct = batch->soft.data ? support(batch, number, room) : 1;
-    if (correct < 0) return *state = correct, 0;
-    if (!batch->soft.data) room.correct[0] = (int32_t)batch->labels[number], room.share[0] = 1;
-    double label_logit = -INFINITY, among = 0, inside = 0; /* inside: the label loss among the correct classes */
-    for (Py_ssize_t i = 0; i < correct; i++) {
-        Py_ssize_t y = room.correct[i];
-        room.logit[i] = s[y];
-        label_logit = room.logit[i] > label_logit ? room.logit[i] : label_logit;
-        s[y] = -INFINITY;
-        if (!truncated) t[y] = -INFINITY;
-    }
-    if (correct > 1) {
-        for (Py_ssize_t i = 0; i < correct; i++) among += exp(room.logit[i] - label_logit);
-        label_logit += log(among);
-        for (Py_ssize_t i = 0; i < correct; i++) inside += room.share[i] * (label_logit - room.logit[i]);
-    } else
-        label_logit = room.logit[0];
-    if (truncated && (kept = take_out(batch, number, room.correct[0], room, &log_rest)) < 0) return *state = kept, 0;
-
+    Py_ssize_t width = batch->width & -LANES;
+    float *restrict s = room.s, *restrict t = room.t, *restrict x = room.x;
+    float sharpness = tempered ? (float)(LOG2_E / batch->temperature) : LOG2_E;
     float most_s = largest(s, width), most_t = truncated ? 0 : largest(t, width);
-    double most = most_s; /* of all incorrect classes; most_s is that of the row, without the kept ones */
+    row->most = most_s;
     if (truncated) {
-        for (Py_ssize_t i = 0; i < kept; i++) most = room.kept_logit[i] > most ? room.kept_logit[i] : most;
-        if (most_s == -INFINITY) most_s = 0; /* an empty rest */
+        for (Py_ssize_t i = 0; i < row->kept; i++)
+            row->most = room.kept_logit[i] > row->most ? room.kept_logit[i] : row->most;
+        if (most_s == -INFINITY) most_s = 0; /* nothing was cut */
     }
-    double sum_s = 0, sum_x = 0, sum_t = 0, expected = 0; /* of e_s, softened, of e_t, and of e_t times the log-ratio */
+    double sum_s = 0, sum_x = 0, sum_t = 0, expected = 0;
     for (Py_ssize_t start = 0; start < width; start += CHUNK) {
         Py_ssize_t end = start + CHUNK < width ? start + CHUNK : width;
         float part_s = 0, part_x = 0, part_t = 0, part = 0;
@@ -298,100 +310,137 @@ INLINE double row_loss(const struct batch *batch, Py_ssize_t number, struct room
         sum_t += part_t;
         expected += part;
     }
-    if (!tempered) sum_x = sum_s;
+    row->most_s = most_s;
+    row->sum_s = sum_s;
+    row->sum_x = tempered ? sum_x : sum_s;
+    row->sum_t = sum_t;
+    row->expected = expected;
+}
 
-    /* Exponentials of the row times `back`, and of all incorrect classes their sum `whole`, are relative to `most`. */
-    double back = 1, whole = sum_s, ratio, conditional, on_row = 0;
-    if (truncated) {
-        int known = log_rest == log_rest; /* else only the proportions among the kept classes are */
-        double away = most_s - most, log_r = away / T + log(sum_x), log_q = log(sum_x) + (log_rest - log(sum_s)) / T;
-        if (!(sum_s > 0) || !known) log_r = log_q = -INFINITY;
-        if (sum_s != sum_s) log_r = NAN;
-        back = exp(away);
-        whole = back * sum_s;
-        double highest = log_q, sum_r = exp(log_r), sum_q = 0;
-        for (Py_ssize_t i = 0; i < kept; i++) {
-            double behind = room.kept_logit[i] - most, prob = room.kept_log_prob[i] / T;
-            whole += exp(behind);
-            sum_r += exp(behind / T);
-            highest = prob > highest ? prob : highest;
-        }
-        for (Py_ssize_t i = 0; i < kept; i++) sum_q += exp(room.kept_log_prob[i] / T - highest);
-        sum_q += exp(log_q - highest);
-        ratio = sum_r / sum_q;
-        conditional = 0;
-        if (highest > -INFINITY) { /* else the teacher gives all to the label, and says nothing of the others */
-            double log_sum_r = log(sum_r), log_sum_q = highest + log(sum_q);
-            if (sum_s > 0 && known) {
-                conditional = divergence(log_q - log_sum_q, log_r - log_sum_r);
-                on_row = T * (exp(away / T - log_sum_r) - exp(log_q - log_sum_q) / sum_x);
-            }
-            for (Py_ssize_t i = 0; i < kept; i++) {
-                double log_r_i = (room.kept_logit[i] - most) / T - log_sum_r;
-                double log_q_i = room.kept_log_prob[i] / T - log_sum_q;
-                conditional += divergence(log_q_i, log_r_i);
-                room.kept_u[i] = (float)(T * (exp(log_r_i) - exp(log_q_i)));
-            }
-        } else {
-            ratio = sum_r;
-            for (Py_ssize_t i = 0; i < kept; i++) room.kept_u[i] = 0;
-        }
-    } else {
-        ratio = sum_x / sum_t;
-        conditional = log(ratio) + (tempered ? expected / T : expected) / sum_t;
+/* A term of KL(q || r). */
+INLINE double divergence(double log_q, double log_r) {
+    double q = exp(log_q);
+    return q == 0 ? 0 : q * (log_q - log_r);
+}
+
+/* KL(q || r) and u of a truncated teacher: a sum over the kept classes and over the rest as one. Inside the rest q and
+   r are proportional, softened or not, so that u is a multiple of the exponentials there. */
+INLINE void compare_truncated(struct room room, struct row *row, double T) {
+    int has_rest = row->log_rest == row->log_rest && row->sum_s > 0; /* nan: only the kept classes are known */
+    double away = row->most_s - row->most, log_r = -INFINITY, log_q = -INFINITY;
+    if (has_rest) {
+        log_r = away / T + log(row->sum_x);
+        log_q = log(row->sum_x) + (row->log_rest - log(row->sum_s)) / T;
     }
-    double lag = log(whole) + (most - label_logit); /* log(1 - rho) - log(rho) */
-    double label_loss = lag > 0 ? lag + log1p(exp(-lag)) : log1p(exp(lag));
-    double loss = label_loss + inside + batch->beta * T * T * (conditional < 0 ? 0 : conditional);
-    if (!batch->gradient.data) return loss;
-
-    /* u = r - q and its root, both times the sum of e_s; equal logits have equal sums, and a u of exactly 0. With a
-       truncated teacher u is the true one, and a multiple of the row on the rest. */
-    float teacher_scale = (float)ratio, multiple = (float)on_row, zeta = 0;
-    if (!truncated || multiple < 0) {
-        float least[LANES] = {0};
-        for (Py_ssize_t start = 0; start < width; start += LANES)
-            for (Py_ssize_t lane = 0; lane < LANES; lane++) {
-                float u = truncated ? multiple * x[start + lane] : x[start + lane] - teacher_scale * t[start + lane];
-                t[start + lane] = u;
-                least[lane] = u < least[lane] ? u : least[lane];
-            }
-        for (Py_ssize_t i = 0; i < kept; i++) {
-            float u = room.kept_u[i], *lane = &least[room.kept[i] & (LANES - 1)];
-            t[room.kept[i]] = u;
-            *lane = u < *lane ? u : *lane;
-        }
-        /* Any set of classes bounds the root from above, and one class of each lane bounds it well. */
-        zeta = descend(t, width, descend(least, LANES, 0, (double)correct), (double)correct);
-    } else
-        zeta = descend(room.kept_u, kept, 0, (double)correct); /* no other class is negative */
-
-    double residual = batch->weight / (1 + exp(-lag)), confidence = batch->weight / (1 + exp(lag));
-    float on_label = (float)(residual / whole * back);
-    float on_teacher = (float)(batch->beta * batch->weight * (truncated ? 1 : T) / (truncated ? 1 : sum_x));
-    char *row = batch->gradient.data + number * batch->gradient.row_bytes;
-    /* max(u, zeta) in this order lets a nan through. */
-#define U(j) (truncated ? multiple * x[j] : t[j])
-#define WRITE(type, rounded)                                                                             \
-    {                                                                                                    \
-        type *v = (type *)row;                                                                           \
-        for (Py_ssize_t j = 0; j < classes; j++)                                                         \
-            v[j] = rounded(on_label * s[j] + on_teacher * (U(j) < zeta ? zeta : U(j)));                  \
-        for (Py_ssize_t i = 0; i < kept; i++) {                                                          \
-            float u = room.kept_u[i], p = (float)(residual * exp(room.kept_logit[i] - most) / whole);    \
-            v[room.kept[i]] = rounded(p + on_teacher * (u < zeta ? zeta : u));                           \
-        }                                                                                                \
-        for (Py_ssize_t i = 0; i < correct; i++) {                                                       \
-            double share = correct > 1 ? room.share[i] : 1;                                              \
-            double moved = correct > 1 ? confidence * (exp(room.logit[i] - label_logit) - share) : 0;    \
-            double at_label = (double)on_teacher * zeta - residual * share + moved;                      \
-            v[room.correct[i]] = rounded(ratio != ratio ? NAN : (float)at_label);                        \
-        }                                                                                                \
+    row->back = exp(away);
+    row->whole = row->back * row->sum_s;
+    double highest = log_q, sum_r = row->sum_s != row->sum_s ? NAN : exp(log_r), sum_q = 0;
+    for (Py_ssize_t i = 0; i < row->kept; i++) {
+        double behind = room.kept_logit[i] - row->most, log_prob = room.kept_log_prob[i] / T;
+        row->whole += exp(behind);
+        sum_r += exp(behind / T);
+        highest = log_prob > highest ? log_prob : highest;
     }
+    row->ratio = sum_r;
+    row->conditional = 0;
+    row->multiple = 0;
+    for (Py_ssize_t i = 0; i < row->kept; i++) room.kept_u[i] = 0;
+    if (highest == -INFINITY) return; /* the teacher gives all to the label, and says nothing of the others */
+    for (Py_ssize_t i = 0; i < row->kept; i++) sum_q += exp(room.kept_log_prob[i] / T - highest);
+    sum_q += exp(log_q - highest);
+    row->ratio = sum_r / sum_q;
+    double log_sum_r = log(sum_r), log_sum_q = highest + log(sum_q);
+    if (has_rest) {
+        row->conditional = divergence(log_q - log_sum_q, log_r - log_sum_r);
+        row->multiple = (float)(T * (exp(away / T - log_sum_r) - exp(log_q - log_sum_q) / row->sum_x));
+    }
+    for (Py_ssize_t i = 0; i < row->kept; i++) {
+        double log_r_i = (room.kept_logit[i] - row->most) / T - log_sum_r;
+        double log_q_i = room.kept_log_prob[i] / T - log_sum_q;
+        row->conditional += divergence(log_q_i, log_r_i);
+        room.kept_u[i] = (float)(T * (exp(log_r_i) - exp(log_q_i)));
+    }
+}
+
+/* u = r - q and its root, both times the sum of e_x; equal logits have equal sums, and a u of exactly 0. With a
+   truncated teacher u is the true one. */
+INLINE float threshold(const struct batch *batch, struct room room, const struct row *row, const float *restrict x,
+                       const int truncated) {
+    Py_ssize_t width = batch->width & -LANES;
+    double correct = (double)row->correct;
+    if (truncated && !(row->multiple < 0)) return descend(room.kept_u, row->kept, 0, correct); /* no other is negative */
+    float *restrict t = room.t, teacher_scale = (float)row->ratio, multiple = row->multiple, least[LANES] = {0};
+    for (Py_ssize_t start = 0; start < width; start += LANES)
+        for (Py_ssize_t lane = 0; lane < LANES; lane++) {
+            float u = truncated ? multiple * x[start + lane] : x[start + lane] - teacher_scale * t[start + lane];
+            t[start + lane] = u;
+            least[lane] = u < least[lane] ? u : least[lane];
+        }
+    for (Py_ssize_t i = 0; i < row->kept; i++) {
+        float u = room.kept_u[i], *lane = &least[room.kept[i] & (LANES - 1)];
+        t[room.kept[i]] = u;
+        *lane = u < *lane ? u : *lane;
+    }
+    /* Any set of classes bounds the root from above, and one class of each lane bounds it well. */
+    return descend(t, width, descend(least, LANES, 0, correct), correct);
+}
+
+/* The weighted direction: max(u, zeta) in an order that lets a nan through. */
+#define WRITE(type, rounded)                                                                                    \
+    {                                                                                                           \
+        type *v = (type *)(batch->gradient.data + number * batch->gradient.row_bytes);                          \
+        for (Py_ssize_t j = 0; j < batch->classes; j++) {                                                       \
+            float u = truncated ? multiple * x[j] : t[j];                                                       \
+            v[j] = rounded(on_label * s[j] + on_teacher * (u < zeta ? zeta : u));                               \
+        }                                                                                                       \
+        for (Py_ssize_t i = 0; i < row->kept; i++) {                                                            \
+            float u = room.kept_u[i], p = (float)(residual * exp(room.kept_logit[i] - row->most) / row->whole); \
+            v[room.kept[i]] = rounded(p + on_teacher * (u < zeta ? zeta : u));                                  \
+        }                                                                                                       \
+        for (Py_ssize_t i = 0; i < row->correct; i++) {                                                         \
+            double share = row->correct > 1 ? room.share[i] : 1, within = room.logit[i] - row->label_logit;     \
+            double moved = row->correct > 1 ? confidence * (exp(within) - share) : 0;                           \
+            double at_label = (double)on_teacher * zeta - residual * share + moved;                             \
+            v[room.correct[i]] = rounded(row->ratio != row->ratio ? NAN : (float)at_label);                     \
+        }                                                                                                       \
+    }
+
+INLINE void write_direction(const struct batch *batch, Py_ssize_t number, struct room room, const struct row *row,
+                            const float *restrict x, double T, const int truncated) {
+    const float *restrict s = room.s, *restrict t = room.t;
+    double residual = batch->weight / (1 + exp(-row->lag));
+    double confidence = row->correct > 1 ? batch->weight / (1 + exp(row->lag)) : 0; /* used for sets alone */
+    double scale = truncated ? 1 : T, sum = truncated ? 1 : row->sum_x; /* of u */
+    float on_label = (float)(residual / row->whole * row->back), multiple = row->multiple, zeta = row->zeta;
+    float on_teacher = (float)(batch->beta * batch->weight * scale / sum);
     if (batch->gradient.dtype == FLOAT32) WRITE(float, (float))
     else WRITE(uint16_t, to_bfloat)
-#undef WRITE
-#undef U
+}
+
+/* The loss of one row; and its weighted direction, where one is wanted. IGNORED or WRONG through `state`. */
+INLINE double row_loss(const struct batch *batch, Py_ssize_t number, struct room room, Py_ssize_t *state,
+                       const int tempered, const int truncated) {
+    struct row row;
+    double T = tempered ? batch->temperature : 1;
+    const float *x = tempered ? room.x : room.s;
+    *state = open_row(batch, number, room, &row, truncated);
+    if (*state) return 0;
+    exponentiate(batch, room, &row, tempered, truncated);
+    if (truncated) {
+        compare_truncated(room, &row, T);
+    } else {
+        row.multiple = 0;
+        row.back = 1;
+        row.whole = row.sum_s;
+        row.ratio = row.sum_x / row.sum_t;
+        row.conditional = log(row.ratio) + (tempered ? row.expected / T : row.expected) / row.sum_t;
+    }
+    row.lag = log(row.whole) + (row.most - row.label_logit);
+    double label_loss = row.lag > 0 ? row.lag + log1p(exp(-row.lag)) : log1p(exp(row.lag));
+    double loss = label_loss + row.inside + batch->beta * T * T * (row.conditional < 0 ? 0 : row.conditional);
+    if (!batch->gradient.data) return loss;
+    row.zeta = threshold(batch, room, &row, x, truncated);
+    write_direction(batch, number, room, &row, x, T, truncated);
     return loss;
 }
 
