@@ -170,7 +170,7 @@ def truncate(teacher: Tensor, labels: Tensor, k: int, *, with_label: bool = True
 
 
 def direction_pair(difference: Tensor, num_correct: int, confidence: float = 0.9) -> Pairs:
-    """A uniform student and a teacher whose r - q is a given small vector; the first `num_correct` classes are right."""
+    """A uniform student and a teacher whose r - q is given and small; the first `num_correct` classes are right."""
     n = len(difference)
     r = torch.full((n,), 1 / n, dtype=torch.float64)
     correct = torch.full((num_correct,), 1 / num_correct, dtype=torch.float64)
