@@ -1,4 +1,4 @@
-"""EXTENSIONS 1: sets of correct classes, as mixup gives them. The theorems with their tight cases, and what is refused."""
+"""EXTENSIONS 1: sets of correct classes, as mixup gives them: theorems with their tight cases, and what is refused."""
 
 import dataclasses
 import itertools
@@ -158,14 +158,14 @@ def test_a_set_of_one_class_has_the_bits_of_its_label(name, num_classes, dtype):
 @pytest.mark.parametrize("name", ONE_CLASS)
 def test_what_is_stated_for_one_class_refuses_sets_by_name(name):
     student, teacher, labels = make_sets("random", 5, 8, 2, seed=0)
-    with pytest.raises(ValueError, match="labels: .* is stated for one correct class, got 2 correct classes at row 0"):
+    with pytest.raises(ValueError, match=r"labels: .* is stated for one correct class, got 2 correct classes at row 0"):
         ONE_CLASS[name](student, teacher, labels)
 
 
 @pytest.mark.parametrize("name", WITH_WEIGHTS)
 def test_what_has_a_label_loss_refuses_bare_sets(name):
     student, teacher, labels = make_sets("random", 5, 8, 2, seed=0)
-    with pytest.raises(ValueError, match="labels: expected .*"):
+    with pytest.raises(ValueError, match="labels: expected "):
         WITH_WEIGHTS[name](student, teacher, labels > 0)
 
 
@@ -201,13 +201,21 @@ def test_no_margin_and_no_soft_loss_is_worse_than_after_the_label_step(num_class
         other = torch.rand(labels.shape, generator=generator, dtype=torch.float64).masked_fill(labels == 0, 0.0)
         other = other / other.sum(-1, keepdim=True)
         assert (label_loss(after, other) <= label_loss(after_label, other) + slack).all()
-    gained = label_loss(after_label, labels) - label_loss(after, labels)
-    assert gained.max() > 1e-3 * min(step_size, 1)
+    if step_size < 1:  # much further on, both losses have long passed their least value
+        gained = label_loss(after_label, labels) - label_loss(after, labels)
+        assert gained.max() > 1e-3 * step_size
+
+
+def normal_sets(count, seed):
+    """Ten classes, two of them correct, logits of standard deviation 2."""
+    generator = torch.Generator().manual_seed(seed)
+    student, teacher = 2 * torch.randn(2, count, 10, generator=generator, dtype=torch.float64)
+    return student, teacher, soft_labels(torch.randint(10, (count,), generator=generator), 10, 2, seed)
 
 
 def test_the_step_of_a_soft_label_may_itself_lower_a_margin():
     """So the promise is "no worse than the label step", never "no margin falls"."""
-    student, teacher, labels = make_sets("random", 2000, 10, 2, seed=3)
+    student, teacher, labels = normal_sets(2000, seed=3)
     step = directions(student, teacher, labels)
     outside = ~in_safe_cone(step.label, labels)
     assert 0.1 < outside.double().mean() < 0.6
@@ -215,8 +223,7 @@ def test_the_step_of_a_soft_label_may_itself_lower_a_margin():
 
 
 def test_a_weighted_sum_of_two_label_steps_loses_margins_of_the_mixup_step():
-    student, teacher, labels = make_pairs("random", 2000, 10, seed=4)
-    soft = soft_labels(labels, 10, 2, seed=4)
+    student, teacher, soft = normal_sets(2000, seed=4)
     first, second = soft.topk(2).indices.unbind(-1)
     share = soft.gather(-1, first.unsqueeze(-1))
     summed = share * directions(student, teacher, first).update
@@ -319,10 +326,14 @@ def test_extra_margins_and_label_gains_of_sets(num_classes, m):
     for low, high in itertools.pairwise(chain):
         assert (low <= high * (1 + 1e-9) + 1e-10).all()
     assert (gain.initial_bound == torch.inf).all()
-    # What would be claimed by taking the start's confidence over is wrong for some states.
-    from_start = gain.bound / split(after_label, labels).log_residual.exp() * split(student, labels).log_residual.exp()
-    assert (split(after_label, labels).log_confidence < split(student, labels).log_confidence).any()
-    assert from_start.isfinite().all()
+
+
+def test_a_soft_label_step_may_lower_the_confidence_in_its_set():
+    """Which is why nothing is claimed from the confidence before the step."""
+    student = torch.tensor([[0.97, 0.01, 0.01, 0.01]], dtype=torch.float64).log()
+    labels = torch.tensor([[0.5, 0.5, 0.0, 0.0]], dtype=torch.float64)
+    after = student - directions(student, student, labels).label
+    assert split(after, labels).log_confidence < split(student, labels).log_confidence
 
 
 def test_the_largest_extra_margin_is_attained():
@@ -382,7 +393,6 @@ def test_each_half_of_the_test_is_needed():
     only_inside = torch.tensor([[0.45, 0.2, 0.3, 0.05]], dtype=torch.float64).log()
     both = torch.tensor([[0.55, 0.25, 0.1, 0.1]], dtype=torch.float64).log()
     assert [is_blocked(x, teacher, mask).item() for x in (only_outside, only_inside, both)] == [False, False, True]
-    assert is_blocked(only_outside, teacher, torch.tensor([0])).item() is False  # class 1 lost 0.15
     for state in (only_outside, only_inside):
         assert improving_direction(state[0].numpy(), teacher[0].numpy(), mask[0].numpy()) > 1e-3
 
@@ -414,6 +424,7 @@ def test_the_border_of_blocking_for_sets(num_classes, m):
     parts, mask = split(student, labels), labels > 0
     finite = border.isfinite()
     assert 0 < finite.sum() < 200
+    border = border.masked_fill(~finite, 0.0)
     for offset, expected in ((-1e-6, False), (1e-6, True)):
         raised = torch.where(mask, student + (border + offset - parts.log_odds).unsqueeze(-1), student)
         assert (is_blocked(raised, teacher, labels) == expected)[finite].all()
