@@ -530,16 +530,20 @@ def test_rows_of_different_sizes_have_their_own_constants():
 
 
 def test_the_bound_of_one_half_is_not_handed_out_for_sets():
-    """||v||^2 + gamma_{K,m} ||g||^2 / 4 fails for soft labels at some states: h leaves the cone."""
-    student, teacher, labels = make_sets("certain", 2000, 10, 2, seed=16)
-    mask = labels > 0
-    inside = torch.randn(student.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2
-    student = torch.where(mask, student.amax(-1, keepdim=True) + inside, student.clamp(-3, 3))
+    """||v||^2 + gamma_{K,m} ||g||^2 / 4 fails where gamma < 1/2: the tight case, with r on the class that is clipped."""
+    num_classes, m = 30, 2
+    n, gamma = num_classes - m, retention_bound(num_classes, m)
+    r = torch.full((n,), 0.1 / (n - 1), dtype=torch.float64)
+    r[0] = 0.9
+    difference = torch.full((n,), 0.05 / (n - 1), dtype=torch.float64)
+    difference[0] = -0.05
+    labels = torch.tensor([[0.5, 0.5] + [0.0] * n], dtype=torch.float64)
+    student = torch.cat([0.999 * labels[0, :2], 0.001 * r]).log().unsqueeze(0)
+    teacher = torch.cat([0.5 * labels[0, :2], 0.5 * (r - difference)]).log().unsqueeze(0)
     aligned = joint_alignment(student, teacher, labels)
     g, v = potential_gradient(student, teacher, labels), directions(student, teacher, labels).update
-    single = inner(v, v) + retention_bound(10) / 4 * inner(g, g)
-    assert (aligned.inner_product >= aligned.lower_bound - rounding(inner(g, g))).all()
-    assert (aligned.lower_bound < single).any()
+    assert aligned.inner_product < inner(v, v) + gamma / 4 * inner(g, g) - 1e-6
+    assert aligned.inner_product >= aligned.lower_bound > 0
 
 
 @of_every_size

@@ -245,6 +245,8 @@ def test_the_iteration_completes_both_kinds_of_learning(T):
     labels = torch.randint(5, (6,), generator=generator)
     steps = 1500
     path = output_iteration(student, teacher, labels, step_size=0.8, num_steps=steps, temperature=T)
+    first = directions(student, teacher, labels, temperature=T).update
+    torch.testing.assert_close(path[1], student - 0.8 * first)
     r, q = (split(x, labels).log_conditional.exp() for x in (path[-1], teacher))
     assert (r - q).abs().max() < 1e-2  # from 0.67; the step on the relations falls with that on the label
     assert label_loss(path[-1], labels).max() < 1e-3
