@@ -530,7 +530,7 @@ def test_rows_of_different_sizes_have_their_own_constants():
 
 
 def test_the_bound_of_one_half_is_not_handed_out_for_sets():
-    """||v||^2 + gamma_{K,m} ||g||^2 / 4 fails where gamma < 1/2: the tight case, with r on the class that is clipped."""
+    """||v||^2 + gamma_{K,m} ||g||^2 / 4 fails where gamma < 1/2: the tight case, with r on the clipped class."""
     num_classes, m = 30, 2
     n, gamma = num_classes - m, retention_bound(num_classes, m)
     r = torch.full((n,), 0.1 / (n - 1), dtype=torch.float64)
