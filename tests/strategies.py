@@ -6,6 +6,8 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tpkd.geometry import TopK
+
 INTEGER_TYPES = (
     *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
     *(torch.uint16, torch.uint32, torch.uint64),
@@ -130,3 +132,50 @@ def pairs(draw: st.DrawFn, max_classes: int = 40) -> Pairs:
     kind = draw(st.sampled_from(KINDS))
     num_classes = draw(st.integers(3, max_classes))
     return make_pairs(kind, draw(st.integers(1, 5)), num_classes, draw(st.integers(0, 2**20)))
+
+
+def one_hot(labels: Tensor, num_classes: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Labels as probabilities."""
+    return torch.nn.functional.one_hot(labels, num_classes).to(dtype)
+
+
+def soft_labels(labels: Tensor, num_classes: int, num_correct: int, seed: int) -> Tensor:
+    """Random weights on each label's class and on `num_correct - 1` others."""
+    generator = torch.Generator().manual_seed(seed)
+    order = (
+        torch.rand(len(labels), num_classes, generator=generator).scatter(-1, labels.unsqueeze(-1), -1.0).argsort(-1)
+    )
+    weights = torch.rand(len(labels), num_correct, generator=generator, dtype=torch.float64) + 0.05
+    weights = weights / weights.sum(-1, keepdim=True)
+    return torch.zeros(len(labels), num_classes, dtype=torch.float64).scatter(-1, order[:, :num_correct], weights)
+
+
+def make_sets(kind: str, count: int, num_classes: int, num_correct: int, seed: int) -> Pairs:
+    """`make_pairs` with soft labels on `num_correct` classes each."""
+    student, teacher, labels = make_pairs(kind, count, num_classes, seed)
+    return Pairs(student, teacher, soft_labels(labels, num_classes, num_correct, seed))
+
+
+def truncate(teacher: Tensor, labels: Tensor, k: int, *, with_label: bool = True, with_rest: bool = True) -> TopK:
+    """The k largest log-probabilities of a teacher; the label's, and the rest's from before anything was cut."""
+    log_probs = teacher.log_softmax(-1)
+    kept = log_probs.topk(k)
+    at_label = labels.unsqueeze(-1)
+    given = torch.zeros_like(log_probs, dtype=torch.bool).scatter(-1, kept.indices, True)
+    if with_label:
+        given = given.scatter(-1, at_label, True)
+    rest = log_probs.masked_fill(given, -torch.inf).logsumexp(-1)
+    label = log_probs.gather(-1, at_label).squeeze(-1) if with_label else None
+    return TopK(kept.values, kept.indices, label, rest if with_rest else None)
+
+
+def direction_pair(difference: Tensor, num_correct: int, confidence: float = 0.9) -> Pairs:
+    """A uniform student and a teacher whose r - q is given and small; the first `num_correct` classes are right."""
+    n = len(difference)
+    r = torch.full((n,), 1 / n, dtype=torch.float64)
+    correct = torch.full((num_correct,), 1 / num_correct, dtype=torch.float64)
+    student, teacher = (
+        torch.cat([mass * correct, (1 - mass) * others]).log().unsqueeze(0)
+        for mass, others in ((confidence, r), (0.5, r - difference))
+    )
+    return Pairs(student, teacher, torch.cat([correct, torch.zeros(n, dtype=torch.float64)]).unsqueeze(0))

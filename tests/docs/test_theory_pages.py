@@ -36,8 +36,8 @@ def resolve(name):
     raise AttributeError(name)
 
 
-def test_there_are_ten_pages_in_order():
-    assert [name[:2] for name in THEORY] == [f"{number:02}" for number in range(1, 11)]
+def test_there_are_thirteen_pages_in_order():
+    assert [name[:2] for name in THEORY] == [f"{number:02}" for number in range(1, 14)]
     for number, page in enumerate(THEORY.values(), 1):
         assert page.startswith(f"# {number}. ")
 

@@ -111,3 +111,43 @@ def test_default_tolerances_fit_the_dtype(dtype):
     assert in_polar_cone(imitation_direction(student, teacher, labels), labels).all()
     off_plane = directions(student, teacher, labels).safe
     assert not in_conditional_plane(off_plane, labels).any()
+
+
+SET_SIZES = [(4, 1), (4, 2), (7, 1), (7, 3), (7, 5), (20, 2), (20, 4), (40, 5)]
+
+
+def random_set_directions(count, num_classes, num_correct, seed):
+    """Directions of any kind, and a half that are 0 on the set with sum 0, as u is; masks of correct classes."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(count, num_classes, generator=generator, dtype=torch.float64)
+    order = torch.rand(count, num_classes, generator=generator).argsort(-1)
+    mask = torch.zeros(count, num_classes, dtype=torch.bool).scatter(-1, order[:, :num_correct], True)
+    centred = x - (x.masked_fill(mask, 0.0).sum(-1, keepdim=True) / (num_classes - num_correct))
+    x = torch.where(torch.arange(count).unsqueeze(-1) % 2 == 0, centred.masked_fill(mask, 0.0), x)
+    scale = 10 ** (6 * torch.rand(count, 1, generator=generator, dtype=torch.float64) - 3)
+    return x * scale, mask
+
+
+@pytest.mark.parametrize("oracle", [oracles.project_set, oracles.project_set_by_bisection])
+@pytest.mark.parametrize(("num_classes", "num_correct"), SET_SIZES)
+def test_projection_for_sets_agrees_with_two_independent_solvers(num_classes, num_correct, oracle):
+    """EXTENSIONS 1: NNLS on the generators e_y - e_j of every pair, and bisection of the threshold."""
+    x, mask = random_set_directions(60, num_classes, num_correct, seed=num_classes)
+    projected = project_safe_cone(x, mask)
+    for i in range(60):
+        size = x[i].abs().max().item()
+        expected = oracle(x[i].numpy(), mask[i].numpy())
+        np.testing.assert_allclose(projected[i], expected, rtol=0, atol=1e-12 * max(size, 1))
+    assert in_safe_cone(projected, mask).all()
+
+
+@pytest.mark.parametrize("num_correct", [1, 2, 5])
+@pytest.mark.parametrize("num_classes", [100, 1000])
+def test_projection_for_sets_of_many_classes(num_classes, num_correct):
+    x, mask = random_set_directions(40, num_classes, num_correct, seed=num_correct)
+    x = torch.where(torch.arange(40).unsqueeze(-1) % 3 == 0, x.round(), x)  # ties
+    projected = project_safe_cone(x, mask)
+    for i in range(40):
+        expected = oracles.project_set_by_bisection(x[i].numpy(), mask[i].numpy())
+        np.testing.assert_allclose(projected[i], expected, rtol=0, atol=1e-12 * max(x[i].abs().max().item(), 1))
+    assert in_safe_cone(projected, mask).all()

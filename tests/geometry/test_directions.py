@@ -5,7 +5,14 @@ import torch
 from scipy.optimize import minimize
 
 import oracles
-from strategies import all_kinds, blocked_pairs, make_pairs, one_negative_deviation, one_positive_deviation
+from strategies import (
+    all_kinds,
+    blocked_pairs,
+    make_pairs,
+    make_sets,
+    one_negative_deviation,
+    one_positive_deviation,
+)
 from theory.checks import total_variation
 from tpkd.geometry import (
     clipped_teacher,
@@ -255,3 +262,66 @@ def test_conditional_difference_keeps_its_proportions_when_one_class_holds_nearl
     for value, exact in zip(found.tolist(), truth, strict=True):
         assert value == pytest.approx(float(exact), rel=1e-13)
     assert found.sum().abs() < 1e-15 * found.abs().max()
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0, 4.0, 10.0])
+@pytest.mark.parametrize("num_correct", [1, 2, 3, 5])
+@pytest.mark.parametrize("num_classes", [8, 60])
+def test_directions_of_sets_at_a_temperature_agree_with_the_oracle(num_classes, num_correct, temperature):
+    """EXTENSIONS 1 and 3."""
+    student, teacher, labels = make_sets("random", 40, num_classes, num_correct, seed=num_correct)
+    step = directions(student, teacher, labels, beta=0.7, temperature=temperature)
+    for i in range(40):
+        truth = oracles.set_directions(student[i].numpy(), teacher[i].numpy(), labels[i].numpy(), 0.7, temperature)
+        for field, expected in truth.items():
+            np.testing.assert_allclose(
+                getattr(step, field)[i], expected, rtol=0, atol=1e-12 * max(1, temperature), err_msg=f"{field} of {i}"
+            )
+    assert in_safe_cone(step.safe, labels).all()
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 4.0])
+@pytest.mark.parametrize("num_correct", [1, 3])
+def test_soft_directions_are_gradients_at_a_temperature(num_correct, temperature):
+    """u_T of T^2 KL(q_T || r_T), and h = p - s of the soft cross-entropy."""
+    student, teacher, labels = make_sets("random", 30, 8, num_correct, seed=2)
+    student.requires_grad_()
+    step = directions(student.detach(), teacher, labels, temperature=temperature)
+    (u,) = torch.autograd.grad(conditional_loss(student, teacher, labels, temperature=temperature).sum(), student)
+    (h,) = torch.autograd.grad(label_loss(student, labels).sum(), student)
+    torch.testing.assert_close(step.conditional, u, rtol=0, atol=1e-12 * max(1, temperature))
+    torch.testing.assert_close(step.label, h, rtol=0, atol=1e-12)
+
+
+def test_controls_of_sets_at_a_temperature_agree_with_the_oracle():
+    student, teacher, labels = make_sets("random", 30, 9, 3, seed=6)
+    T, beta = 3.0, 0.7
+    found = {
+        name: named_direction(name, student, teacher, labels, beta=beta, temperature=T) for name in DIRECTION_NAMES
+    }
+    for i in range(30):
+        z, t, s = student[i].numpy(), teacher[i].numpy(), labels[i].numpy()
+        step = oracles.set_directions(z, t, s, beta, T)
+        everything = list(range(9))
+        imitation = T * (oracles.softened(z, everything, T) - oracles.softened(t, everything, T))
+        axis = np.where(s > 0, -1.0, 3 / 6)
+        expected = {
+            "ce": step["label"],
+            "tpkd": step["update"],
+            "tpkd-no-projection": step["label"] + beta * step["conditional"],
+            "tpkd-no-ce": beta * step["safe"],
+            "safe-full-kl": step["label"] + beta * oracles.project_set_by_bisection(imitation, s),
+            "compensation-only": step["label"] + beta * step["compensation"] * axis,
+            "full-kl": step["label"] + imitation,
+        }
+        assert set(expected) == set(DIRECTION_NAMES)
+        for name, direction in expected.items():
+            np.testing.assert_allclose(found[name][i], direction, rtol=0, atol=1e-11, err_msg=name)
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_temperature_that_is_none_is_refused(temperature):
+    student, teacher, labels = make_pairs("random", 2, 4, seed=0)
+    for function in (directions, conditional_loss, imitation_loss, imitation_direction):
+        with pytest.raises(ValueError, match="temperature: expected a positive finite number"):
+            function(student, teacher, labels, temperature=temperature)

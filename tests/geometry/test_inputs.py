@@ -25,7 +25,22 @@ BAD_PAIRS = {
     ),
     "scalar": ((torch.tensor(1.0), torch.tensor(1.0), torch.tensor(0)), r"student_logits: .*got a scalar"),
     "label shape": ((GOOD[0], GOOD[1], torch.tensor([0])), r"labels: expected shape \(2,\), got \(1,\)"),
-    "soft labels": ((GOOD[0], GOOD[1], torch.full((2, 4), 0.25)), r"labels: .*soft labels .*argmax"),
+    "smoothed labels": (
+        (GOOD[0], GOOD[1], torch.full((2, 4), 0.25)),
+        r"labels: expected at least 2 classes outside .* got 0 at row 0; label smoothing",
+    ),
+    "soft labels of another shape": (
+        (GOOD[0], GOOD[1], torch.tensor([0.0, 1.0])),
+        r"labels: expected probabilities of the shape of the logits \(2, 4\), got .* for classes pass labels.long",
+    ),
+    "negative shares": (
+        (GOOD[0], GOOD[1], torch.tensor([[1.0, 0.0, 0.0, 0.0], [1.5, -0.5, 0.0, 0.0]])),
+        r"labels: expected probabilities, nonnegative with sum 1, got .* least entry -0.5 and sum 1 at row 1",
+    ),
+    "shares that do not sum to one": (
+        (GOOD[0], GOOD[1], torch.tensor([[0.5, 0.4, 0.0, 0.0]] * 2)),
+        r"labels: expected probabilities, nonnegative with sum 1, got .* sum 0.9 at row 0",
+    ),
     "bool labels": ((GOOD[0], GOOD[1], torch.tensor([True, False])), r"labels: .*torch.bool"),
     "label too large": ((GOOD[0], GOOD[1], torch.tensor([0, 4])), r"labels: .*from 0 to 3, got 4 at position \(1,\)"),
     "negative label": (

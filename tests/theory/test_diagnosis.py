@@ -92,8 +92,12 @@ def test_every_field_agrees_with_the_function_of_its_statement(num_classes, kind
 
 def test_fields_are_the_contract():
     assert Diagnosis.names() == FIELDS
-    assert {field.name for field in dataclasses.fields(Diagnosis)} == {*FIELDS, "num_classes"}
+    assert {field.name for field in dataclasses.fields(Diagnosis)} == {*FIELDS, "num_classes", "bounds", "label_known"}
     state = diagnose(*all_kinds(10, 3, seed=2))
+    assert state.bounds == dict.fromkeys(FIELDS, "exact")
+    assert state.label_known is None
+    assert state.num_without_label == 0
+    assert set(state.summary()) == {"examples", "num_classes", "blocked_share", "blocked", "all"}
     with pytest.raises(dataclasses.FrozenInstanceError):
         state.blocked = None
 

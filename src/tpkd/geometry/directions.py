@@ -194,11 +194,17 @@ def clipped_teacher(
         >>> clipped_teacher(student, teacher, torch.tensor([0]))
         tensor([[0.2500, 0.3200, 0.3800]])
     """
+    clipped, y = _clipped(student_logits, teacher_logits, labels)
+    return as_wide(clipped, y, 0.0)
+
+
+def _clipped(student_logits: Tensor, teacher_logits: Tensor | TopK, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The clipped teacher in the places of `drop_target`, and the checked labels."""
     z, zt, y = check_teaching(student_logits, teacher_logits, labels)
     log_r, log_q = conditional_logs(z, zt, y, 1.0)
     difference = conditional_difference(log_r, log_q)
     compensation = -safe_threshold(torch.zeros_like(difference[..., 0]), difference, num_correct(y))
-    return as_wide(log_q.exp().minimum(log_r.exp() + compensation.unsqueeze(-1)), y, 0.0)
+    return log_q.exp().minimum(log_r.exp() + compensation.unsqueeze(-1)), y
 
 
 def normalized_clipped_teacher(
@@ -215,8 +221,8 @@ def normalized_clipped_teacher(
         >>> normalized_clipped_teacher(student, teacher, torch.tensor([0]))
         tensor([[0.4586, 0.5414]])
     """
-    clipped = clipped_teacher(student_logits, teacher_logits, labels)
-    return clipped / clipped.sum(-1, keepdim=True)
+    clipped, y = _clipped(student_logits, teacher_logits, labels)
+    return as_wide(clipped / clipped.sum(-1, keepdim=True), y, 0.0)
 
 
 def confidence_axis(

@@ -2,6 +2,9 @@
 
 A class that both networks rule out, by a logit of -inf, counts as if it were not there. Bounds that name the number of
 classes still count it, and hold all the same: they are lower bounds, which fall as that number grows.
+
+Labels are classes `(*batch)`, or sets of correct classes `(*batch, K)`, given by probabilities or, where no label loss
+is involved, by a mask. What is stated for one correct class refuses sets of several by name.
 """
 
 from tpkd.theory.blocking import BlockingGap, blocking_gap, is_blocked, strict_blocking_log_odds

@@ -88,7 +88,7 @@ def joint_alignment(
     cos(g_Phi, v) >= sqrt(gamma_K), tight, for beta = 1/2. Another positive `beta` has the bound of appendix C.5,
     which is negative and says nothing where 16 beta gamma_K < 1. EXTENSIONS 3: the same at every temperature.
     EXTENSIONS 1: with m > 1 correct classes every `beta` has the bound of appendix C.5, with gamma_{K,m}; the paper's
-    own needs the label step inside the cone, where that of a soft label need not be.
+    own needs a gamma of at least one half.
 
     Shapes: logits `(*batch, K)`, labels `(*batch)` or probabilities `(*batch, K)`; every field is `(*batch)`.
 
@@ -186,7 +186,7 @@ def alignment_expansion(
     """Why the protected direction descends the joint potential: the slack of the alignment bound, term by term.
 
     Paper: eq:alignment-expansion, for beta = 1/2: the slack is the sum of the five terms; it tends to 0 in the sharp
-    case. At every temperature, and for one correct class only: the sign of h'e needs the label step inside the cone.
+    case. At every temperature, and for one correct class only: (1 - 2 gamma) h'e is negative where gamma_{K,m} < 1/2.
 
     Shapes: logits `(*batch, K)`, labels `(*batch)`; every field is `(*batch)`.
 

@@ -24,7 +24,7 @@ def observe(
 
     One call per step, in any training loop; it leaves no graph. Of a truncated teacher (EXTENSIONS 2) the means are
     those of `Diagnosis.summary`: `blocked_share` an upper bound, `conditional_loss` and `transfer_cost` lower bounds,
-    over the rows whose label's log-probability is known.
+    over the rows whose label's log-probability is known. Without such a row they are 1, 0 and 0, which always hold.
 
     Args:
         student_logits: raw outputs of the student, with any number of axes before the classes.
@@ -51,9 +51,11 @@ def observe(
     state = diagnose(student_logits.detach()[valid], teacher[valid], labels[valid], temperature=temperature)
     values = {name: getattr(state, name).float() for name in _FIELDS}
     if state.label_known is not None:
-        bounded = (name for name in _FIELDS if state.bounds[name] in ("lower", "upper"))
+        bounded = [name for name in _FIELDS if state.bounds[name] in ("lower", "upper")]
         values |= {name: values[name][state.label_known] for name in bounded}
-    means = {name: value.mean() if value.numel() else nothing for name, value in values.items()}
+    # Over no row a bound is the one that always holds: nothing costs less than 0, and no more than all are blocked.
+    always = {"blocked": nothing + 1}
+    means = {name: value.mean() if value.numel() else always.get(name, nothing) for name, value in values.items()}
     return {"blocked_share": means.pop("blocked"), **means}
 
 
