@@ -5,7 +5,7 @@
 """
 
 import torch
-from jaxtyping import Bool, Shaped
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from tpkd.errors import InputError
@@ -45,7 +45,7 @@ class FirstLook:
 
     Example:
         >>> from tpkd.objectives.registry import create
-        >>> FirstLook()(create("tpkd"), torch.tensor([[1.0, 1.0, 0.0, 0.0]]))  # doctest: +ELLIPSIS
+        >>> FirstLook()(create("tpkd"), torch.zeros(1, 4), torch.tensor([[1.0, 1.0, 0.0, 0.0]]))  # doctest: +ELLIPSIS
         Traceback (most recent call last):
             ...
         ValueError: labels: expected probabilities, nonnegative with sum 1 ..., got a row with ... sum 2 at row 0
@@ -58,6 +58,7 @@ class FirstLook:
     def __call__(
         self,
         objective: Objective,
+        student_logits: Float[Tensor, "..."],
         labels: Shaped[Tensor, "..."] | None,
         teacher: Tensor | TopK | None = None,
         *,
@@ -66,7 +67,8 @@ class FirstLook:
         """Look at a batch, if there is something that no batch before it has shown to this objective."""
         if labels is None:
             return
-        if is_soft(labels) and labels.ndim > 1 and self._is_first(objective, "soft"):
+        fits = labels.shape == student_logits.shape  # what does not is refused by the loss, on every device
+        if is_soft(labels) and fits and self._is_first(objective, "soft"):
             check_soft_labels(objective, labels, class_axis=class_axis)
         if isinstance(teacher, TopK) and not is_soft(labels):
             # The loss itself never compares these: so in every batch where looking is free.

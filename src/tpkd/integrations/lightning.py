@@ -141,7 +141,7 @@ class DistillationModule(LightningModule):
         if self._teacher is not None:
             answers = self._teacher.answer(inputs, sample_ids, view_ids).logits
             teacher_logits = move_logits(answers, student_logits.device)
-        look(objective, labels, teacher_logits, class_axis=1)
+        look(objective, student_logits, labels, teacher_logits, class_axis=1)
         batch = Batch(
             student_logits=student_logits,
             labels=labels,

@@ -12,7 +12,7 @@ from tpkd.objectives.base import Objective
 from tpkd.objectives.reduction import IGNORE_INDEX
 
 _SUM_TOLERANCE = 1e-2
-"""Mixup takes 1 - weight in the dtype of the images, so even float32 targets may be off by the rounding of half precision."""
+"""Mixup takes 1 - weight in the dtype of the images: in half precision the sums are off by its rounding."""
 
 
 @dataclass(frozen=True)

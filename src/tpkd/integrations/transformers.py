@@ -168,7 +168,7 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
         teacher_logits = self._ask_teacher(inputs, logits) if asked else None
         count = None if num_items_in_batch is None else torch.as_tensor(num_items_in_batch).reshape(-1)[0]
         epoch = 1 + int(self.state.epoch or 0)
-        self._look(self.objective, labels, teacher_logits)
+        self._look(self.objective, logits, labels, teacher_logits)
         batch = build_batch(logits, labels, teacher_logits, num_items=count, epoch=epoch)
         loss = total_loss(self.objective, batch)
         if count is not None:
