@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tpkd.objectives import Batch, create, names
+from tpkd.objectives import Batch, create, names, top_k_tpkd_loss
 
 
 def imitation(student, teacher):
@@ -189,6 +189,26 @@ class Remembering(nn.Module):
     def forward(self, student_logits, teacher_logits):
         self.batches += 1
         return self.batches * imitation(student_logits, teacher_logits).mean()
+
+
+def objective_truncated_tpkd(
+    student_logits, teacher_logits, labels, ignore_index=-100, reduction="mean", num_items=None
+):
+    """`top_k_tpkd_loss` of a teacher of which two classes were kept."""
+    axis = 0 if student_logits.ndim == 1 else 1
+    log_probs = teacher_logits.log_softmax(axis).movedim(axis, -1)
+    top = log_probs.topk(2)
+    at_label = labels.clamp(0, log_probs.shape[-1] - 1).unsqueeze(-1)
+    return top_k_tpkd_loss(
+        student_logits.movedim(axis, -1),
+        top.values,
+        top.indices,
+        labels,
+        label_log_probs=log_probs.gather(-1, at_label).squeeze(-1),
+        ignore_index=ignore_index,
+        reduction=reduction,
+        num_items=num_items,
+    )
 
 
 # Our objectives as functions, for those whose needs a function of three tensors can serve.

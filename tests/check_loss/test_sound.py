@@ -10,8 +10,8 @@ from check_loss.examination import examine, finding, outcome, run, shows_a_fault
 from tpkd.check_loss.examination import check_loss
 from tpkd.check_loss.target import find_loss
 
-OTHER_INPUTS = {"dp_loss", "linear_tpkd_loss"}
-"""They take a third network's logits, or features."""
+OTHER_INPUTS = {"dp_loss", "linear_tpkd_loss", "linear_top_k_tpkd_loss", "top_k_tpkd_loss", "top_k_kd_loss"}
+"""They take a third network's logits, features, or what is left of a teacher's (see `objective_truncated`)."""
 PUBLIC = sorted(
     name for name in tpkd.objectives.__all__ if name.endswith(("_loss", "Loss")) and name not in OTHER_INPUTS
 )

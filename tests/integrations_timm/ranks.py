@@ -36,9 +36,9 @@ def targets(case):
 def step(rank=0, ranks=1, pieces=1):
     """Gradients of this process's share of the batch, accumulated as timm's loop does."""
     found = {}
-    for case in ("classes", "mixed"):
+    for case in ("classes", "set", "sum"):
         teacher = network(1, name="test_resnet")
-        task = DistillationTask(network(0), teacher)
+        task = DistillationTask(network(0), teacher, mixed="sum" if case == "sum" else "set")
         student = task.get_trainable_module()
         if ranks > 1:
             task.prepare_distributed()

@@ -8,12 +8,15 @@ import pytest
 
 import tpkd.integrations.timm
 import tpkd.integrations.timm_criterion
+import tpkd.integrations.timm_targets
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CHANCE = 0.1
 
 
-@pytest.mark.parametrize("module", [tpkd.integrations.timm, tpkd.integrations.timm_criterion])
+@pytest.mark.parametrize(
+    "module", [tpkd.integrations.timm, tpkd.integrations.timm_criterion, tpkd.integrations.timm_targets]
+)
 def test_the_examples_in_docstrings_run(module):
     found = doctest.testmod(module)
     assert found.failed == 0

@@ -1,143 +1,203 @@
-"""Mixed images: both labels and their weights come back exactly, and the loss is the sum of two hard-label losses."""
+"""Mixed images: one loss on the set of both labels, or the weighted sum of two losses with hard labels."""
 
 import copy
 
 import numpy as np
 import pytest
-import timm.data.mixup
 import torch
-from timm.data import FastCollateMixup, Mixup
+from timm.data import Mixup
+from timm.loss import SoftTargetCrossEntropy
+from torch import nn
+from torch.nn.functional import one_hot
 
 from integrations_timm.tiny import CLASSES, assert_gradients_close, gradients, images, labels, network
 from tpkd import tpkd_loss
 from tpkd.errors import InputError
-from tpkd.integrations.timm import DistillationTask, recover_labels
+from tpkd.integrations import timm as drop_in
+from tpkd.integrations.timm import DistillationTask
+from tpkd.integrations.timm_targets import recover_labels
 from tpkd.objectives import Batch, create, names
 
-KINDS = {
-    "mixup": {"mixup_alpha": 0.8},
-    "cutmix": {"mixup_alpha": 0.0, "cutmix_alpha": 1.0},
-    "either, or none": {"mixup_alpha": 0.8, "cutmix_alpha": 1.0, "prob": 0.7},
-    "cutmix by size": {"mixup_alpha": 0.0, "cutmix_minmax": (0.2, 0.8)},
-}
+SERVED = [name for name in names() if name not in ("dp-u", "dp-s", "dhkd", "dto-kd")]
+SOFT = [name for name in SERVED if create(name).takes_soft_labels]
+NO_WARMUP = {"warmup_epochs": 0}
 
 
-@pytest.fixture
-def drawn(monkeypatch):
-    """The labels and weights timm makes its targets of, as it makes them."""
-    seen = []
-    original = timm.data.mixup.mixup_target
+class Table(nn.Module):
+    """A network whose logits are its parameters, so that a gradient is a direction of logits."""
 
-    def recording(target, num_classes, lam=1.0, smoothing=0.0):
-        weight = torch.as_tensor(lam, dtype=torch.float64).flatten().expand(len(target))
-        seen.append((target, target.flip(0), weight))
-        return original(target, num_classes, lam, smoothing)
+    def __init__(self, logits):
+        super().__init__()
+        self.logits = nn.Parameter(logits.clone())
 
-    monkeypatch.setattr(timm.data.mixup, "mixup_target", recording)
-    return seen
+    def forward(self, images):
+        return self.logits[: len(images)]
 
 
-def assert_recovered(targets, first, second, weight):
-    """The same weight on the same label, whichever of the two stands first; equal labels are one label."""
-    mixed = recover_labels(targets)
-    for row in range(len(targets)):
-        expected = {}
-        for label, share in ((int(first[row]), float(weight[row])), (int(second[row]), 1 - float(weight[row]))):
-            expected[label] = expected.get(label, 0.0) + share
-        found = dict(zip(mixed.labels[:, row].tolist(), mixed.weights[:, row].tolist(), strict=True))
-        assert found.pop(-100, 0.0) == 0.0
-        # Targets are float32; a share below that is a label the targets do not name.
-        assert found == pytest.approx({label: share for label, share in expected.items() if share > 0}, abs=1e-7)
-        assert next(iter(found)) == max(found, key=found.get)
+def table_task(student, teacher, **options):
+    same = {"mean": (0.5,), "std": (0.5,), "teacher_mean": (0.5,), "teacher_std": (0.5,)}
+    return DistillationTask(Table(student), Table(teacher), **same, **options)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("mode", ["batch", "pair", "elem"])
-def test_labels_and_weights_come_back_from_every_kind_and_mode(drawn, kind, mode):
-    np.random.seed(0)
-    mixup = Mixup(**KINDS[kind], mode=mode, label_smoothing=0.0, num_classes=CLASSES)
-    for seed in range(5):
-        _, targets = mixup(images(32, seed=seed, dtype=torch.float32), labels(32, seed=seed))
-        assert_recovered(targets, *drawn.pop())
+def mixtures(first, second, weight, num_classes):
+    return weight * one_hot(first, num_classes) + (1 - weight) * one_hot(second, num_classes)
 
 
-@pytest.mark.parametrize("mode", ["batch", "pair", "elem", "half"])
-def test_labels_and_weights_come_back_from_a_mixing_collator(drawn, mode):
-    np.random.seed(0)
-    collate = FastCollateMixup(mixup_alpha=0.8, cutmix_alpha=1.0, mode=mode, label_smoothing=0.0, num_classes=CLASSES)
-    pixels = (images(32, dtype=torch.float32) * 50 + 128).clamp(0, 255).byte().numpy()
-    _, targets = collate(list(zip(pixels, labels(32).tolist(), strict=True)))
-    assert len(targets) == (16 if mode == "half" else 32)
-    assert_recovered(targets, *drawn.pop())
+def mixed_batch(count, mode="elem", seed=1):
+    np.random.seed(seed)
+    mixup = Mixup(mixup_alpha=0.8, cutmix_alpha=1.0, mode=mode, label_smoothing=0.0, num_classes=CLASSES)
+    inputs, targets = mixup(images(count), labels(count))
+    return inputs, targets.double()
 
 
-def test_weights_are_the_entries_of_the_targets_bit_for_bit():
-    weight = torch.rand(64, generator=torch.Generator().manual_seed(0))
-    first, second = torch.zeros(64, dtype=torch.long), torch.randint(1, CLASSES, (64,))
-    targets = torch.zeros(64, CLASSES)
-    targets[torch.arange(64), first] = weight
-    targets[torch.arange(64), second] = 1 - weight
-    mixed = recover_labels(targets)
-    rebuilt = torch.zeros_like(targets).scatter_(1, mixed.labels.T, mixed.weights.T)
-    assert rebuilt.equal(targets)
-    assert (mixed.weights[0] >= mixed.weights[1]).all()
+def own_gradients(student, teacher, inputs, loss):
+    """Gradients of plain PyTorch, by a loss of the logits of both."""
+    own = copy.deepcopy(student)
+    with torch.no_grad():
+        answers = teacher.eval()(inputs)
+    loss(own(inputs), answers).backward()
+    return gradients(own)
 
 
-def test_images_in_half_precision_round_the_weights_and_not_the_labels(drawn):
-    np.random.seed(0)
-    mixup = Mixup(mixup_alpha=0.8, mode="elem", label_smoothing=0.0, num_classes=CLASSES)
-    for seed in range(20):
-        _, targets = mixup(images(64, dtype=torch.bfloat16), labels(64, seed=seed))
-        first, second, _ = drawn.pop()
-        mixed = recover_labels(targets)
-        for row in range(64):
-            assert set(mixed.labels[:, row].tolist()) - {-100} <= {int(first[row]), int(second[row])}
+@pytest.mark.parametrize("settings", [{}, {"temperature": 4.0, "beta": 1.0}], ids=["paper", "temperature"])
+@pytest.mark.parametrize("mode", ["batch", "elem"])
+def test_gradients_are_those_of_one_loss_with_soft_labels(mode, settings):
+    student, teacher = network(0), network(1)
+    inputs, targets = mixed_batch(16, mode)
+    soft = targets / targets.sum(-1, keepdim=True)
+    assert (soft.count_nonzero(-1) == 2).any()
+    expected = own_gradients(student, teacher, inputs, lambda z, t: tpkd_loss(z, t, soft, **settings))
+    DistillationTask(student, teacher, "tpkd", settings=settings)(inputs, targets)["loss"].backward()
+    assert_gradients_close(gradients(student), expected)
+
+
+@pytest.mark.parametrize("name", SOFT)
+def test_every_objective_with_soft_labels_gets_them(name):
+    student, teacher = network(0), network(1)
+    inputs, targets = mixed_batch(8)
+    soft = targets / targets.sum(-1, keepdim=True)
+
+    def loss(student_logits, teacher_logits):
+        batch = Batch(student_logits=student_logits, teacher_logits=teacher_logits, labels=soft)
+        return sum(create(name).losses(batch).values())
+
+    expected = own_gradients(student, teacher, inputs, loss)
+    DistillationTask(student, teacher, name)(inputs, targets)["loss"].backward()
+    assert_gradients_close(gradients(student), expected)
+
+
+def test_a_temperature_is_a_setting_for_classes_too():
+    student, teacher = network(0), network(1)
+    settings = {"temperature": 4.0, "beta": 1.0}
+    expected = own_gradients(student, teacher, images(8), lambda z, t: tpkd_loss(z, t, labels(8), **settings))
+    DistillationTask(student, teacher, settings=settings)(images(8), labels(8))["loss"].backward()
+    assert_gradients_close(gradients(student), expected)
+
+
+def margins_after(task, states, targets, step):
+    """The margin of every class that the label allows (rows) to every one that it does not, after a step."""
+    for parameter in task.parameters():
+        parameter.grad = None
+    task(torch.zeros(len(states), 3, 1, 1), targets)["loss"].backward()
+    return pairwise(states - step * len(states) * task.trainable_module.logits.grad, targets)
+
+
+def pairwise(logits, targets):
+    allowed = (targets > 0).unsqueeze(-1) & (targets == 0).unsqueeze(-2)
+    return (logits.unsqueeze(-1) - logits.unsqueeze(-2)).masked_fill(~allowed, 0.0)
+
+
+@pytest.mark.parametrize("settings", [{}, {"temperature": 4.0, "beta": 1.0}], ids=["paper", "temperature"])
+def test_the_set_loses_no_margin_of_the_mixup_step_and_the_sum_does_on_most_states(settings):
+    """EXTENSIONS 1: no worse than the mixup step, which itself lowers some margins."""
+    generator = torch.Generator().manual_seed(0)
+    count, num_classes = 1000, 10
+    student, teacher = 2 * torch.randn(2, count, num_classes, generator=generator, dtype=torch.float64)
+    first = torch.randint(num_classes, (count,), generator=generator)
+    second = (first + torch.randint(1, num_classes, (count,), generator=generator)) % num_classes
+    weight = torch.rand(count, 1, generator=generator, dtype=torch.float64)
+    targets = mixtures(first, second, weight, num_classes)
+    ce, by_set, by_sum = (
+        table_task(student, teacher, **options)
+        for options in ({"objective": "ce"}, {"settings": settings}, {"settings": settings, "mixed": "sum"})
+    )
+    for step in (0.1, 1.0, 10.0):
+        reached = margins_after(ce, student, targets, step)
+        kept, summed = (margins_after(task, student, targets, step) for task in (by_set, by_sum))
+        rounding = 1e-12 * step
+        assert (kept >= reached - rounding).all()
+        assert (kept > reached + 1e-6).flatten(1).any(-1).float().mean() > 0.9, "the teacher must have said something"
+        lost = (summed < reached - 1e-9).flatten(1).any(-1).float().mean()
+        assert lost > 0.5, f"{lost:.0%} of states"
+        assert (kept < pairwise(student, targets) - 1e-9).any(), "or the promise could be stronger"
 
 
 @pytest.mark.parametrize("mode", ["batch", "elem"])
-@pytest.mark.parametrize("name", [name for name in names() if name not in ("dp-u", "dp-s", "dhkd", "dto-kd")])
-def test_the_loss_is_the_weighted_sum_of_two_hard_label_losses(name, mode):
+@pytest.mark.parametrize("name", SERVED)
+def test_the_sum_is_the_weighted_sum_of_two_hard_label_losses(name, mode):
     """Against a loop over images, each with two calls of the objective."""
-    np.random.seed(1)
-    settings = {"warmup_epochs": 0} if name == "dkd" else {}
+    settings = NO_WARMUP if name == "dkd" else {}
     student, teacher = network(0), network(1)
-    own = copy.deepcopy(student)
-    mixup = Mixup(mixup_alpha=0.8, cutmix_alpha=1.0, mode=mode, label_smoothing=0.0, num_classes=CLASSES)
+    inputs, targets = mixed_batch(8, mode)
     first = labels(8)
-    mixed_images, targets = mixup(images(8), first)
-    targets = targets.double()
-    total = torch.zeros(())
-    for row in range(8):
-        logits, answers = own(mixed_images[row : row + 1]), teacher.eval()(mixed_images[row : row + 1])
-        for label in {int(first[row]), int(first[7 - row])}:
-            batch = Batch(student_logits=logits, teacher_logits=answers, labels=torch.tensor([label]))
-            total = total + targets[row, label] * sum(create(name, **settings).losses(batch).values()) / 8
-    total.backward()
-    result = DistillationTask(student, teacher, name, settings=settings)(mixed_images, targets)
-    result["loss"].backward()
-    assert result["loss"].item() == pytest.approx(total.item(), rel=1e-12)
-    assert_gradients_close(gradients(student), gradients(own))
+
+    def loss(student_logits, teacher_logits):
+        total = torch.zeros(())
+        for row in range(8):
+            logits, answers = student_logits[row : row + 1], teacher_logits[row : row + 1]
+            for label in {int(first[row]), int(first[7 - row])}:
+                batch = Batch(student_logits=logits, teacher_logits=answers, labels=torch.tensor([label]))
+                total = total + targets[row, label] * sum(create(name, **settings).losses(batch).values()) / 8
+        return total
+
+    expected = own_gradients(student, teacher, inputs, loss)
+    DistillationTask(student, teacher, name, settings=settings, mixed="sum")(inputs, targets)["loss"].backward()
+    assert_gradients_close(gradients(student), expected)
 
 
-def test_four_mixed_micro_batches_are_one_batch():
-    np.random.seed(2)
+@pytest.mark.parametrize("mixed", ["set", "sum"])
+def test_four_mixed_micro_batches_are_one_batch(mixed):
     student, teacher = network(0), network(1)
-    whole = DistillationTask(copy.deepcopy(student), teacher)
-    inputs, targets = Mixup(mode="elem", label_smoothing=0.0, num_classes=CLASSES)(images(64), labels(64))
+    whole = DistillationTask(copy.deepcopy(student), teacher, mixed=mixed)
+    inputs, targets = mixed_batch(64)
     whole(inputs, targets)["loss"].backward()
-    task = DistillationTask(student, teacher)
+    task = DistillationTask(student, teacher, mixed=mixed)
     for piece, target in zip(inputs.split(16), targets.split(16), strict=True):
         (task(piece, target)["loss"] / 4).backward()
     assert_gradients_close(gradients(student), gradients(whole.trainable_module))
 
 
-def test_targets_of_one_label_are_that_label():
+@pytest.mark.parametrize("mixed", ["set", "sum"])
+def test_targets_of_one_label_are_that_label(mixed):
     student, teacher = network(0), network(1)
-    task = DistillationTask(student, teacher)
-    one_hot = torch.nn.functional.one_hot(labels(8), CLASSES).double()
+    task = DistillationTask(student, teacher, mixed=mixed)
     expected = tpkd_loss(student(images(8)), teacher(images(8)), labels(8))
-    torch.testing.assert_close(task(images(8), one_hot)["loss"], expected)
+    torch.testing.assert_close(task(images(8), one_hot(labels(8), CLASSES).double())["loss"], expected)
     torch.testing.assert_close(task(images(8), labels(8))["loss"], expected)
+
+
+@pytest.mark.parametrize("mixed", ["set", "sum"])
+def test_a_row_without_a_label_counts_for_nothing(mixed):
+    task = DistillationTask(network(0), network(1), mixed=mixed)
+    inputs, targets = mixed_batch(8)
+    masked = targets.clone()
+    masked[5:] = 0
+    torch.testing.assert_close(task(inputs, masked)["loss"], task(inputs[:5], targets[:5])["loss"])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_images_and_targets_in_half_precision_are_taken(dtype):
+    """Networks in full precision: what is tested are targets whose sums were rounded."""
+    student, teacher = (network(seed, dtype=torch.float32) for seed in (0, 1))
+    task = DistillationTask(student, teacher)
+    for seed in range(4):
+        np.random.seed(seed)
+        mixup = Mixup(mixup_alpha=0.8, mode="elem", label_smoothing=0.0, num_classes=CLASSES)
+        inputs, targets = mixup(images(32, dtype=dtype), labels(32))
+        for rounded in (targets, targets.to(dtype)):
+            shares = rounded.double() / rounded.double().sum(-1, keepdim=True)
+            expected = tpkd_loss(student(inputs.float()).double(), teacher(inputs.float()).double(), shares)
+            assert task(inputs.float(), rounded)["loss"].item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_a_label_without_weight_cannot_spoil_the_loss():
@@ -148,26 +208,49 @@ def test_a_label_without_weight_cannot_spoil_the_loss():
     assert create("ce").losses(batch)["loss"].tolist() == [0.0]
 
 
-@pytest.mark.parametrize("mode", ["batch", "elem"])
-def test_smoothed_labels_are_refused_with_what_to_do(mode):
+@pytest.mark.parametrize("mixed", ["set", "sum"])
+@pytest.mark.parametrize("name", ["tpkd", "kd"])
+def test_smoothed_labels_are_refused_by_every_objective(name, mixed):
     np.random.seed(0)
-    inputs, targets = Mixup(mode=mode, label_smoothing=0.1, num_classes=CLASSES)(images(8), labels(8))
+    inputs, targets = Mixup(label_smoothing=0.1, num_classes=CLASSES)(images(8), labels(8))
     with pytest.raises(InputError, match=r"row 0: .*smoothed by 0\.1,.*Mixup\(label_smoothing=0\.0\), --smoothing 0"):
-        DistillationTask(network(0), network(1))(inputs, targets)
+        DistillationTask(network(0), network(1), name, mixed=mixed)(inputs, targets)
 
 
-@pytest.mark.parametrize(
-    ("targets", "message"),
-    [
-        (torch.tensor([[1.0, 0, 0, 0], [0.5, 0.3, 0.2, 0]]), "targets: row 1: .*got 3 entries with sum 1:"),
-        (torch.tensor([[0.4, 0.3, 0.2, 0.1]]), "targets: row 0: .*got 4 entries with sum 1:"),
-        (torch.tensor([[1.0, 1.0, 0, 0]]), "targets: row 0: .*got 2 entries with sum 2:"),
-        (torch.tensor([[1.5, -0.5, 0, 0]]), "targets: row 0: .*got 2 entries with sum 1:"),
-        (torch.tensor([[1.0, 0, 0, 0], [torch.nan, 0, 0, 0]]), "targets: row 1: .*with sum nan:"),
-        (torch.tensor([[1, 0, 0, 0]]), r"targets: expected classes .*got torch.int64 of shape \(1, 4\)"),
-        (torch.tensor([[[1.0, 0, 0]]]), r"targets: expected classes .*got torch.float32 of shape \(1, 1, 3\)"),
-    ],
-)
-def test_what_is_no_mixture_of_two_labels_is_refused(targets, message):
+def test_an_objective_without_soft_labels_is_refused_as_soon_as_mixing_shows():
+    student, teacher = network(0), network(1)
+    options = {"objective": "dkd", "settings": NO_WARMUP}
+    message = """'dkd' takes no soft labels, as those of mixup and CutMix: set mixed="sum" .*such as tpkd or kd"""
+    with pytest.raises(InputError, match=f"criterion: found SoftTargetCrossEntropy: objective {message}"):
+        DistillationTask(student, teacher, criterion=SoftTargetCrossEntropy(), **options)
+    task = DistillationTask(student, teacher, **options)
+    assert task(images(8), labels(8))["loss"] > 0
     with pytest.raises(InputError, match=message):
-        recover_labels(targets)
+        task(*mixed_batch(8))
+    summed = DistillationTask(student, teacher, criterion=SoftTargetCrossEntropy(), mixed="sum", **options)
+    assert summed(*mixed_batch(8))["loss"] > 0
+
+
+def test_a_mixture_that_leaves_one_class_is_refused_with_what_to_do():
+    student, teacher = torch.randn(2, 2, 3, generator=torch.Generator().manual_seed(0))
+    inputs, targets = torch.zeros(2, 3, 1, 1), torch.tensor([[1.0, 0, 0], [0.4, 0.6, 0]])
+    with pytest.raises(InputError, match=r'row 1: expected at least 2 .*leaves 1 of 3: set mixed="sum"'):
+        table_task(student, teacher)(inputs, targets)
+    for options in ({"mixed": "sum"}, {"objective": "kd"}):
+        assert table_task(student, teacher, **options)(inputs, targets)["loss"] > 0
+
+
+def test_another_word_for_mixed_is_refused():
+    with pytest.raises(InputError, match="mixed: expected 'set' or 'sum', got 'both'"):
+        DistillationTask(network(0), network(1), mixed="both")
+
+
+@pytest.mark.parametrize(("free", "expected"), [(True, 3), (False, 1)], ids=["processor", "accelerator"])
+def test_targets_on_an_accelerator_are_looked_at_once(monkeypatch, free, expected):
+    looks = []
+    monkeypatch.setattr(drop_in, "check_targets", looks.append)
+    monkeypatch.setattr(drop_in, "can_read_values", lambda tensor: free)
+    task = DistillationTask(network(0), network(1))
+    for _ in range(3):
+        task(*mixed_batch(8))
+    assert len(looks) == expected

@@ -104,6 +104,6 @@ def test_the_log_says_how_the_teacher_sees_the_images(caplog):
     DistillationTask(Recorder((HALF, HALF)), Recorder((HALF, HALF)), "kd", criterion=plain)
     DistillationTask(Recorder((HALF, HALF)), Recorder(IMAGENET), verbose=False)
     first, second = caplog.messages
-    assert first == "DistillationTask: objective=TPKD(beta=0.5), images renormalised for the teacher"
+    assert first == "DistillationTask: objective=TPKD(beta=0.5, temperature=1.0), images renormalised for the teacher"
     assert second.startswith("DistillationTask: objective=KD(")
     assert second.endswith("images the same for student and teacher")

@@ -2,6 +2,7 @@
 
 - `choose_objective`: an objective by name and settings or as it is; one whose `needs` the host cannot meet is refused.
 - `build_batch`: the `Batch` of an objective from logits with classes last, as hosts give them.
+- `move_logits`: what a teacher said, on the student's device, all classes or its largest.
 - `total_loss`: what an objective makes of it, as the one loss that hosts differentiate.
 - `choose_teacher`: a network that no wrapper, optimiser or checkpoint sees, or the same answers from a teacher cache.
 - `MonitorMeans`: blocked share, conditional loss, compensation, retention and more as plain numbers, over many batches.
@@ -12,17 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from tpkd.errors import InputError
+from tpkd.geometry.correct import MIN_INCORRECT, normalised_probabilities
 from tpkd.geometry.inputs import class_indices
+from tpkd.geometry.top_k import TopK
+from tpkd.integrations.labels import is_soft
 from tpkd.objectives.base import Batch, Objective
 from tpkd.objectives.reduction import IGNORE_INDEX
 from tpkd.objectives.registry import create
 from tpkd.teacher.cache.read import TeacherCache
 from tpkd.teacher.teacher import CachedTeacher, OnlineTeacher, Teacher
-from tpkd.theory.monitor import MIN_CLASSES, observe
+from tpkd.theory.monitor import MIN_CLASSES, observed_values
 
 LOGITS_AND_LABELS = frozenset({"labels", "teacher_logits"})
 """What every host can give to an objective; some also count epochs."""
@@ -53,7 +57,7 @@ def choose_objective(
 
     Example:
         >>> choose_objective("tpkd", {"beta": 0.25}, host="a plain loop")
-        TPKD(beta=0.25)
+        TPKD(beta=0.25, temperature=1.0)
         >>> choose_objective("dp-u", host="Lightning")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
             ...
@@ -80,11 +84,19 @@ def choose_objective(
     return objective
 
 
-def choose_teacher(teacher: TeacherLike | None, student: nn.Module) -> Teacher | None:
+def choose_teacher(
+    teacher: TeacherLike | None, student: nn.Module, objective: Objective | None = None
+) -> Teacher | None:
     """The teacher of a run: a network, frozen in place, or a cache, open or by its directory; None where there is none.
 
+    Args:
+        teacher: what the user calls a teacher.
+        student: with which it may share no parameter.
+        objective: what is trained; a truncated cache is refused here, before the first step, if that needs all classes.
+
     Raises:
-        InputError: the network shares a parameter with the student, the cache is damaged, or it is neither.
+        InputError: the network shares a parameter with the student, the cache is damaged or truncated beyond what the
+            objective takes, or it is neither.
 
     Example:
         >>> choose_teacher(nn.Linear(4, 3), student=nn.Linear(4, 3)).answer(torch.zeros(2, 4)).logits.shape
@@ -92,13 +104,31 @@ def choose_teacher(teacher: TeacherLike | None, student: nn.Module) -> Teacher |
     """
     if teacher is None:
         return None
-    return OnlineTeacher(teacher, student=student) if isinstance(teacher, nn.Module) else CachedTeacher(teacher)
+    chosen = OnlineTeacher(teacher, student=student) if isinstance(teacher, nn.Module) else CachedTeacher(teacher)
+    asked = objective is not None and "teacher_logits" in objective.needs
+    if objective is not None and asked and chosen.top_k is not None and not objective.takes_top_k:
+        remedy = f"{objective.top_k_condition}, or " if objective.top_k_condition else ""
+        raise InputError(
+            f"teacher: objective {objective.name!r} needs all classes, found a cache that kept the {chosen.top_k} "
+            f"largest of each row: {remedy}build it without top_k, or use an objective that takes it, such as tpkd"
+        )
+    return chosen
+
+
+def move_logits(logits: Tensor | TopK, device: torch.device) -> Tensor | TopK:
+    """What a teacher said, on a device.
+
+    Example:
+        >>> move_logits(TopK(torch.zeros(2, 1), torch.tensor([[0], [2]])), torch.device("meta")).indices.device
+        device(type='meta')
+    """
+    return logits.map(lambda values: values.to(device)) if isinstance(logits, TopK) else logits.to(device)
 
 
 def build_batch(
     student_logits: Float[Tensor, "*positions K"],
-    labels: Int[Tensor, "*positions"] | None,
-    teacher_logits: Float[Tensor, "*positions K"] | None = None,
+    labels: Shaped[Tensor, "..."] | None,
+    teacher_logits: Float[Tensor, "*positions K"] | TopK | None = None,
     *,
     num_items: int | Tensor | None = None,
     epoch: int | None = None,
@@ -108,8 +138,9 @@ def build_batch(
 
     Args:
         student_logits: attached to the student's graph.
-        labels: classes, -100 where a position is ignored; None only for objectives that need none.
-        teacher_logits: as the student's.
+        labels: classes `(*positions)`, -100 where a position is ignored; or probabilities of the shape of the logits,
+            all zero where a position is ignored; None only for objectives that need none.
+        teacher_logits: as the student's, or a truncated teacher `(*positions)`.
         num_items: valid positions of the whole effective batch, over all micro-batches and processes.
         epoch: from 1, for objectives with a warm-up.
         num_epochs: of the whole run.
@@ -120,11 +151,15 @@ def build_batch(
         >>> batch.student_logits.shape
         torch.Size([2, 3, 5])
     """
-    # Classes are on axis 1, as in `F.cross_entropy`; shapes and soft labels are refused by the objective itself.
+    # Classes are on axis 1, as in `F.cross_entropy`; what does not fit together is refused by the objective itself.
+    if isinstance(teacher_logits, Tensor):
+        teacher_logits = teacher_logits.movedim(-1, 1)
+    if labels is not None and is_soft(labels) and labels.ndim == student_logits.ndim:
+        labels = labels.movedim(-1, 1)
     return Batch(
         student_logits=student_logits.movedim(-1, 1),
         labels=labels,
-        teacher_logits=None if teacher_logits is None else teacher_logits.movedim(-1, 1),
+        teacher_logits=teacher_logits,
         num_items=num_items,
         epoch=epoch,
         num_epochs=num_epochs,
@@ -146,7 +181,8 @@ class MonitorMeans:
     """Means over the valid positions of all batches added since they were last taken.
 
     The values are those of `tpkd.theory.observe`: `blocked_share`, `confidence`, `label_loss`, `conditional_loss`,
-    `transfer_cost`, `compensation` and `retention`. Below three classes there is nothing to see.
+    `transfer_cost`, `compensation` and `retention`. Below three classes there is nothing to see, nor where a soft label
+    leaves fewer than two incorrect classes.
 
     Example:
         >>> means = MonitorMeans()
@@ -164,20 +200,40 @@ class MonitorMeans:
 
     def add(
         self,
-        student_logits: Float[Tensor, "*positions K"],
-        teacher_logits: Float[Tensor, "*positions K"],
-        labels: Int[Tensor, "*positions"],
+        student_logits: Float[Tensor, "..."],
+        teacher_logits: Float[Tensor, "..."] | TopK,
+        labels: Shaped[Tensor, "..."],
+        *,
+        class_axis: int = -1,
     ) -> None:
-        """Look at a batch, classes last; a position that is ignored or has a logit that is not finite is left out."""
-        if student_logits.shape[-1] < MIN_CLASSES:
+        """Look at a batch; a position that is ignored or has a logit that is not finite is left out.
+
+        Args:
+            student_logits: with the classes on `class_axis`.
+            teacher_logits: likewise, or a truncated teacher of the same positions.
+            labels: classes, or probabilities of the shape of the logits.
+            class_axis: where hosts have the classes.
+        """
+        if student_logits.shape[class_axis] < MIN_CLASSES:
             return
-        student, teacher = (each.detach().float().flatten(0, -2) for each in (student_logits, teacher_logits))
-        finite = student.isfinite().all(-1) & teacher.isfinite().all(-1)
-        seen = torch.where(finite, class_indices(labels).flatten(), IGNORE_INDEX)
-        means = observe(student, teacher, seen)
-        count = (seen != IGNORE_INDEX).sum()
-        sums = torch.stack([*(value.float() * count for value in means.values()), count.float()])
-        self._names = tuple(means)
+
+        def rows(values: Tensor) -> Tensor:
+            return values.detach().movedim(class_axis, -1).flatten(0, -2)
+
+        student = rows(student_logits).float()
+        teacher = teacher_logits.rows() if isinstance(teacher_logits, TopK) else rows(teacher_logits).float()
+        usable = student.isfinite().all(-1) & _is_finite(teacher)
+        if is_soft(labels):
+            seen, _ = normalised_probabilities(rows(labels), student.shape, torch.float32, zero_rows=True)
+            usable &= (seen == 0).sum(-1) >= MIN_INCORRECT
+            seen = torch.where(usable.unsqueeze(-1), seen, 0.0)
+        else:
+            seen = torch.where(usable, class_indices(labels).flatten(), IGNORE_INDEX)
+        values = observed_values(student, teacher, seen)
+        totals = [value.sum(dtype=torch.float32) for value in values.values()]
+        counts = [torch.full_like(total, value.numel()) for total, value in zip(totals, values.values(), strict=True)]
+        sums = torch.stack([*totals, *counts]).view(2, -1)
+        self._names = tuple(values)
         self._sums = sums if self._sums is None else self._sums + sums
 
     def take(self, reduce: Callable[[Tensor], Tensor] | None = None) -> dict[str, float]:
@@ -189,5 +245,15 @@ class MonitorMeans:
         sums, self._sums = self._sums, None
         if sums is None:
             return {}
-        *values, count = (sums if reduce is None else reduce(sums)).tolist()
-        return {name: value / count for name, value in zip(self._names, values, strict=True)} if count else {}
+        totals, counts = (sums if reduce is None else reduce(sums)).tolist()
+        found = zip(self._names, totals, counts, strict=True)
+        return {name: total / count for name, total, count in found if count}
+
+
+def _is_finite(teacher: Tensor | TopK) -> Tensor:
+    """Which rows can be looked at; a truncated teacher may know a class to be impossible, or leave a place empty."""
+    if not isinstance(teacher, TopK):
+        return teacher.isfinite().all(-1)
+    known = (teacher.log_probs < torch.inf) | (teacher.indices < 0)
+    usable = known.all(-1)
+    return usable if teacher.rest_log_probs is None else usable & (teacher.rest_log_probs < torch.inf)

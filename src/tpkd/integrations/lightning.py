@@ -9,11 +9,11 @@ share of the whole effective batch, so that the gradient of a step is that of th
 from typing import Any, Self
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from tpkd.errors import InputError, extra
-from tpkd.geometry.inputs import class_indices
+from tpkd.geometry.top_k import TopK
 from tpkd.integrations.classes import check_classes
 from tpkd.integrations.common import (
     LOGITS_AND_LABELS,
@@ -21,10 +21,11 @@ from tpkd.integrations.common import (
     TeacherLike,
     choose_objective,
     choose_teacher,
+    move_logits,
     total_loss,
 )
+from tpkd.integrations.labels import FirstLook, valid_positions
 from tpkd.objectives.base import Batch, Objective
-from tpkd.objectives.reduction import IGNORE_INDEX
 from tpkd.teacher.teacher import OnlineTeacher, Teacher
 
 with extra("lightning"):
@@ -66,21 +67,24 @@ class DistillationModule(LightningModule):
     """Valid positions of the loss that is about to be backpropagated."""
     _accumulated: Tensor | None = None
     """Valid positions whose mean the gradients hold; None between steps."""
-    seen: tuple[Tensor, Tensor, Tensor] | None = None
+    _look: FirstLook | None = None
+    seen: tuple[Tensor, Tensor | TopK, Tensor] | None = None
     """Student logits, teacher logits and labels of the last training step, without a graph, for who watches."""
 
     def distill_from(self, teacher: TeacherLike | None, objective: str | Objective = "tpkd", **settings: Any) -> Self:
         """Choose the teacher and the objective; returns the module itself.
 
         Args:
-            teacher: a network, which is frozen in place; or a teacher cache or its directory; None for plain `"ce"`.
+            teacher: a network, which is frozen in place; or a teacher cache, whole or truncated, or its directory; None
+                for plain `"ce"`.
             objective: a name of `tpkd.objectives.names()` that needs logits, labels and epochs alone, or an objective.
             **settings: of the objective, where it is given by name.
 
         Raises:
-            InputError: the objective needs more than Lightning or this number of classes gives, the teacher is a part
-                of this module, or both say which classes they have and these differ. A module says it by an attribute
-                `num_classes` or `class_names`, or as transformers and timm do.
+            InputError: the objective needs more than Lightning or this number of classes gives, or all classes of a
+                teacher whose cache is truncated; the teacher is a part of this module, or both say which classes they
+                have and these differ. A module says it by an attribute `num_classes` or `class_names`, or as
+                transformers and timm do.
 
         Example:
             >>> DistillationModule().distill_from(nn.Linear(4, 3), "dto-kd")  # doctest: +ELLIPSIS
@@ -93,15 +97,15 @@ class DistillationModule(LightningModule):
         chosen = choose_objective(objective, settings, host="Lightning", has_teacher=has_teacher, gives=gives)
         if isinstance(teacher, nn.Module):
             _refuse_inside(self, teacher)
-        self._teacher = choose_teacher(teacher, self)
-        self._objective, self._prepared_for = chosen, None
+        self._teacher = choose_teacher(teacher, self, chosen)
+        self._objective, self._prepared_for, self._look = chosen, None, FirstLook()
         self._check_classes()
         return self
 
     def distillation_loss(
         self,
         student_logits: Float[Tensor, "N K *positions"],
-        labels: Int[Tensor, "N *positions"],
+        labels: Shaped[Tensor, "..."],
         *,
         inputs: Any = None,
         sample_ids: Int[Tensor, "N"] | None = None,
@@ -113,13 +117,15 @@ class DistillationModule(LightningModule):
 
         Args:
             student_logits: what `F.cross_entropy` takes.
-            labels: integer classes, -100 where a position is ignored.
+            labels: integer classes `(N, *positions)`, -100 where a position is ignored; or probabilities of the shape
+                of the logits, as those of mixup, all zero where a position is ignored, for objectives that take them.
             inputs: what a teacher network is called with: a tensor, or several in a tuple or dict.
             sample_ids: which rows of a teacher cache; they come with the batch, from the data set.
             view_ids: which views; left out where every sample has one.
 
         Raises:
-            InputError: there is no teacher yet, or neither inputs nor sample ids for it.
+            ValueError: there is no teacher yet, or neither inputs nor sample ids for it; soft labels are not
+                probabilities; or labels are not those that a truncated cache was built with.
 
         Example:
             >>> inputs, labels = torch.zeros(2, 4), torch.tensor([0, -100])
@@ -127,13 +133,15 @@ class DistillationModule(LightningModule):
             >>> student.distillation_loss(torch.zeros(2, 3, requires_grad=True), labels, inputs=inputs).shape
             torch.Size([])
         """
-        objective = self._objective
-        if objective is None:
+        objective, look = self._objective, self._look
+        if objective is None or look is None:
             raise InputError("teacher: expected one before the first step, got none: call distill_from(teacher)")
         self._prepare()
         teacher_logits = None
         if self._teacher is not None:
-            teacher_logits = self._teacher.answer(inputs, sample_ids, view_ids).logits.to(student_logits.device)
+            answers = self._teacher.answer(inputs, sample_ids, view_ids).logits
+            teacher_logits = move_logits(answers, student_logits.device)
+        look(objective, student_logits, labels, teacher_logits, class_axis=1)
         batch = Batch(
             student_logits=student_logits,
             labels=labels,
@@ -142,7 +150,7 @@ class DistillationModule(LightningModule):
         )
         loss = total_loss(objective, batch)
         if torch.is_grad_enabled():  # a loss of validation is not a part of any step
-            self._count = (class_indices(labels) != IGNORE_INDEX).sum()
+            self._count = valid_positions(labels, class_axis=1).sum()
             self.seen = None if teacher_logits is None else (student_logits.detach(), teacher_logits, labels)
         return loss
 
@@ -266,8 +274,7 @@ class MonitorCallback(Callback):
         if not every or step % every:
             return
         if seen is not None:  # as it is where a step returned nothing
-            student_logits, teacher_logits, labels = seen
-            self._means.add(student_logits.movedim(1, -1), teacher_logits.movedim(1, -1), labels)
+            self._means.add(*seen, class_axis=1)
         if not accumulates:
             means = self._means.take(lambda sums: trainer.strategy.reduce(sums, reduce_op="sum"))
             pl_module.log_dict({f"{self.prefix}{name}": value for name, value in means.items()})

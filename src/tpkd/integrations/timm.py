@@ -2,20 +2,21 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from tpkd.errors import InputError, extra
+from tpkd.geometry.inputs import can_read_values
 from tpkd.integrations.classes import check_classes
 from tpkd.integrations.common import choose_objective, total_loss
-from tpkd.integrations.timm_criterion import check_criterion
+from tpkd.integrations.timm_criterion import check_criterion, check_mixing
+from tpkd.integrations.timm_targets import as_soft_labels, check_set, check_targets, recover_labels
 from tpkd.objectives.base import Batch, Objective
-from tpkd.objectives.reduction import IGNORE_INDEX
 from tpkd.teacher.teacher import OnlineTeacher
 
 with extra("vision"):
@@ -24,58 +25,8 @@ with extra("vision"):
 
 _logger = logging.getLogger(__name__)
 
-_SUM_TOLERANCE = 2**-8
-"""Mixup takes 1 - weight in the dtype of the images, and bfloat16 rounds it by up to 2**-9."""
-
-
-@dataclass(frozen=True)
-class MixedLabels:
-    """The two labels of every mixed image and what each weighs."""
-
-    labels: Int[Tensor, "2 N"]
-    """The heavier one first; the second is -100 where a row has only one."""
-    weights: Float[Tensor, "2 N"]
-    """The entries of the targets, as they are."""
-
-
-def recover_labels(targets: Float[Tensor, "N K"]) -> MixedLabels:
-    """Both hard labels and their weights from the soft targets of timm's `Mixup` and `FastCollateMixup`.
-
-    A row of such targets is w e_a + (1 - w) e_b for the label a of an image, the label b of the one mixed into it, and
-    the weight w that mixup draws or CutMix measures: its two entries are all there is to know, in every mode of mixing.
-    Equal labels or w = 1 leave one entry. With two classes smoothing cannot be told from mixing, and is the same thing.
-
-    Raises:
-        InputError: a row is not such a mixture: labels were smoothed, or there are more than two.
-
-    Example:
-        >>> mixed = recover_labels(torch.tensor([[0.0, 0.25, 0.75], [1.0, 0.0, 0.0]]))
-        >>> mixed.labels.tolist(), mixed.weights.tolist()
-        ([[2, 0], [1, -100]], [[0.75, 1.0], [0.25, 0.0]])
-    """
-    if targets.ndim != 2 or targets.shape[1] < 2 or not targets.is_floating_point():
-        found = f"{targets.dtype} of shape {tuple(targets.shape)}"
-        raise InputError(f"targets: expected classes (N,) or the floating targets (N, K) of timm's Mixup, got {found}")
-    valid = (targets.count_nonzero(-1) <= 2) & (targets.amin(-1) >= 0) & ((targets.sum(-1) - 1).abs() <= _SUM_TOLERANCE)
-    if not valid.all():
-        row = int((~valid).int().argmax())
-        raise InputError(f"targets: row {row}: {_problem(targets[row])}")
-    weights, labels = targets.topk(2, dim=-1)
-    return MixedLabels(torch.where(weights > 0, labels, IGNORE_INDEX).T, weights.T)
-
-
-def _problem(row: Float[Tensor, "K"]) -> str:
-    """What is wrong with a row of targets, and what to do about it."""
-    floor = float(row.amin())
-    if floor > 0 and int((row > floor).sum()) <= 2:
-        return (
-            f"expected labels, got labels smoothed by {floor * len(row):.3g}, which name no class to protect: "
-            "use Mixup(label_smoothing=0.0), --smoothing 0 in timm's script"
-        )
-    return (
-        f"expected the weights of at most two labels, summing to 1, got {int(row.count_nonzero())} entries with sum "
-        f"{float(row.sum()):.3g}: use classes, or timm's Mixup on them"
-    )
+MIXED = ("set", "sum")
+"""What to make of a mixed image with two labels: one loss on the set of both, or the sum of two losses."""
 
 
 class DistillationTask(TrainingTask):  # type: ignore[misc]  # timm is not there where types are checked
@@ -84,9 +35,12 @@ class DistillationTask(TrainingTask):  # type: ignore[misc]  # timm is not there
     The teacher sees the images of the student, renormalised where the two expect different statistics. It is frozen
     and hidden: `train()`, optimisers, `prepare_distributed`, averaged copies and checkpoints meet the student alone.
 
-    Mixed images have two labels a and b with weights w and 1 - w. Their loss is w L(a) + (1 - w) L(b), the weighted sum
-    of two losses with hard labels, where both see the teacher's answer to the mixed image. What TPKD protects of each
-    label it protects in that label's own part; the sum promises nothing more. Smoothed labels are refused.
+    Mixed images have two labels a and b with weights w and 1 - w. By default (`mixed="set"`) they have one loss, with
+    the soft label w e_a + (1 - w) e_b. TPKD then protects both labels against all other classes: no margin between a
+    class that the label allows and one that it does not is worse than after the mixup step itself, which may lower
+    some. `mixed="sum"` is w L(a) + (1 - w) L(b), the weighted sum of two losses with hard labels, for comparison and
+    for objectives that take no soft labels: each part protects its own label, and their sum promises nothing about
+    both. Smoothed labels are refused.
 
     The loss is the mean over the images of a call, so equal micro-batches and processes add up to the whole batch.
 
@@ -96,7 +50,8 @@ class DistillationTask(TrainingTask):  # type: ignore[misc]  # timm is not there
         objective: a name of `tpkd.objectives.names()` that needs logits and labels alone, or an objective.
         criterion: what the script would train with: `train_loss_fn` of timm's. Plain cross-entropy, of labels or of
             mixup's targets, is a part of the objective; any other loss would be dropped, and is refused.
-        settings: of an objective given by name.
+        settings: of an objective given by name, as `{"beta": 1.0, "temperature": 4.0}`.
+        mixed: `"set"` or `"sum"`, what to make of the soft targets of mixup and CutMix.
         teacher_pretrained_path: a file of weights for a teacher given by name.
         mean: what the loader subtracts from the images, by default what the student's `pretrained_cfg` says.
         std: what it divides them by.
@@ -108,9 +63,9 @@ class DistillationTask(TrainingTask):  # type: ignore[misc]  # timm is not there
         verbose: whether to log the objective, and how the teacher sees the images, when the task is built.
 
     Raises:
-        InputError: timm cannot serve the objective, `criterion` is another loss than it replaces, there are too few
-            classes for it, the teacher has other classes or shares parameters with the student, or the
-            normalisation of a network's images is unknown.
+        InputError: timm cannot serve the objective, `criterion` is another loss than it replaces or says that images
+            are mixed where the objective takes no soft labels, there are too few classes for it, the teacher has other
+            classes or shares parameters with the student, or the normalisation of a network's images is unknown.
 
     Example:
         >>> import timm
@@ -133,6 +88,7 @@ class DistillationTask(TrainingTask):  # type: ignore[misc]  # timm is not there
         *,
         criterion: Callable[[Tensor, Tensor], Tensor] | None = None,
         settings: Mapping[str, Any] | None = None,
+        mixed: str = "set",
         teacher_pretrained_path: str | None = None,
         mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
@@ -145,8 +101,13 @@ class DistillationTask(TrainingTask):  # type: ignore[misc]  # timm is not there
         """Freeze the teacher, hide it, and compare what the two networks expect of an image."""
         weight = next(student_model.parameters())
         super().__init__(device=device or weight.device, dtype=dtype or weight.dtype, verbose=verbose)
+        if mixed not in MIXED:
+            raise InputError(f"mixed: expected {' or '.join(map(repr, MIXED))}, got {mixed!r}")
         check_criterion(criterion, objective)
-        self.objective = choose_objective(objective, settings, host="timm")
+        self.objective, self.mixed = choose_objective(objective, settings, host="timm"), mixed
+        if mixed == "set":
+            check_mixing(criterion, self.objective)
+        self._looked_at_targets = False
         self.trainable_module = student_model
         student = unwrap_model(student_model)
         teacher = teacher_model
@@ -194,7 +155,10 @@ class DistillationTask(TrainingTask):  # type: ignore[misc]  # timm is not there
         student_logits = self.trainable_module(input)
         teacher_logits = self._teacher(self._for_teacher(input))
         batch = Batch(student_logits=student_logits, teacher_logits=teacher_logits)
-        loss = self._loss(batch, target) if target.ndim == 1 else self._mixed_loss(batch, recover_labels(target))
+        if target.ndim == 1:
+            loss = total_loss(self.objective, replace(batch, labels=target))
+        else:
+            loss = self._set_loss(batch, target) if self.mixed == "set" else self._summed_loss(batch, target)
         return {"loss": loss, "output": student_logits, "teacher_output": teacher_logits}
 
     def _for_teacher(self, images: Tensor) -> Tensor:
@@ -208,13 +172,19 @@ class DistillationTask(TrainingTask):  # type: ignore[misc]  # timm is not there
             )
         return images * self.teacher_scale + self.teacher_shift
 
-    def _loss(self, batch: Batch, labels: Int[Tensor, "N"]) -> Tensor:
-        return total_loss(self.objective, replace(batch, labels=labels))
+    def _set_loss(self, batch: Batch, targets: Float[Tensor, "N K"]) -> Tensor:
+        # Smoothing shows in any batch, and looking at each would stall an accelerator.
+        if not self._looked_at_targets or can_read_values(targets):
+            check_targets(targets)
+            check_set(self.objective, targets)
+            self._looked_at_targets = True
+        return total_loss(self.objective, replace(batch, labels=as_soft_labels(targets)))
 
-    def _mixed_loss(self, batch: Batch, mixed: MixedLabels) -> Tensor:
-        rows = replace(batch, reduction="none")
-        losses = torch.stack([self._loss(rows, labels) for labels in mixed.labels])
-        return (mixed.weights.to(losses) * losses).sum() / len(batch.student_logits)
+    def _summed_loss(self, batch: Batch, targets: Float[Tensor, "N K"]) -> Tensor:
+        mixed = recover_labels(targets)
+        rows = (replace(batch, labels=labels, reduction="none") for labels in mixed.labels)
+        losses = torch.stack([total_loss(self.objective, each) for each in rows])
+        return (mixed.weights.to(losses) * losses).sum() / (mixed.weights[0] > 0).sum().clamp(min=1)
 
     def prepare_distributed(self, device_ids: list[Any] | None = None, **ddp_kwargs: Any) -> "DistillationTask":
         """Wrap the student for several processes; every process keeps a teacher of its own."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tpkd.errors import InputError, extra
+from tpkd.integrations.timm_targets import no_set
 from tpkd.objectives.base import Objective
 from tpkd.objectives.reduction import IGNORE_INDEX
 
@@ -52,6 +53,26 @@ def check_criterion(criterion: Callable[[Tensor, Tensor], Tensor] | None, object
     problem = _problem(criterion)
     if problem:
         raise InputError(f"criterion: expected cross-entropy, found {problem}")
+
+
+def check_mixing(criterion: Callable[[Tensor, Tensor], Tensor] | None, objective: Objective) -> None:
+    """Refuse an objective without soft labels where the script's loss says that images are mixed.
+
+    timm's script takes `SoftTargetCrossEntropy` exactly when mixup or CutMix is on.
+
+    Raises:
+        InputError: what to do.
+
+    Example:
+        >>> from tpkd.objectives.registry import create
+        >>> check_mixing(SoftTargetCrossEntropy(), create("tpkd"))
+        >>> check_mixing(SoftTargetCrossEntropy(), create("dkd"))  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        tpkd.errors.InputError: criterion: found SoftTargetCrossEntropy: objective 'dkd' takes no soft labels, ...
+    """
+    if type(criterion) is SoftTargetCrossEntropy and not objective.takes_soft_labels:
+        raise InputError(f"criterion: found SoftTargetCrossEntropy: {no_set(objective)}")
 
 
 def _smoothing(criterion: Any) -> float:

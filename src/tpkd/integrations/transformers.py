@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tpkd.errors import InputError, extra
+from tpkd.geometry.top_k import TopK
 from tpkd.integrations.classes import check_classes
 from tpkd.integrations.common import (
     LOGITS_AND_LABELS,
@@ -19,10 +20,13 @@ from tpkd.integrations.common import (
     build_batch,
     choose_objective,
     choose_teacher,
+    move_logits,
     total_loss,
 )
+from tpkd.integrations.labels import FirstLook, is_soft, valid_positions
 from tpkd.integrations.vocabulary import TOKENS, check_images, check_length, check_tokens, positions_of
 from tpkd.objectives import Objective
+from tpkd.objectives.reduction import IGNORE_INDEX
 from tpkd.objectives.registry import create
 from tpkd.teacher.teacher import OnlineTeacher, logits_of
 
@@ -75,10 +79,15 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
     `eval_loss` is the student's cross-entropy whatever the objective: evaluation asks no teacher, and its numbers
     compare with those of plain fine-tuning.
 
+    Labels may be probabilities of the shape of the logits, as a collator that mixes its samples makes them, for
+    objectives that take them; a row of zeros is ignored. Then no margin of TPKD between a class that the label allows
+    and one that it does not is worse than after the step of the soft cross-entropy alone.
+
     Args:
         *args: those of `Trainer`.
-        teacher: a network with the student's classes that takes the student's inputs; or a teacher cache, open or by
-            its directory, read by the data's column `sample_id` (and `view_id` where samples have several views).
+        teacher: a network with the student's classes that takes the student's inputs; or a teacher cache, whole or
+            truncated, open or by its directory, read by the data's column `sample_id` (and `view_id` where samples have
+            several views).
         objective: a name of `tpkd.objectives.names()` or an objective, of those that need logits and labels.
         objective_settings: settings of an objective given by name.
         teacher_processing_class: the tokenizer or image processor the teacher was trained with, to be compared with
@@ -88,9 +97,9 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
         **kwargs: those of `Trainer`.
 
     Raises:
-        InputError: the objective needs what a Trainer cannot give, labels are smoothed or soft, the student predicts
-            next tokens, there are too few classes for the objective, or teacher, student and data speak of different
-            classes or vocabularies.
+        InputError: the objective needs what a Trainer cannot give or all classes of a truncated teacher, labels are
+            smoothed, the student predicts next tokens or is set up for several labels at once, there are too few
+            classes for the objective, or teacher, student and data speak of different classes or vocabularies.
 
     Example:
         >>> import tempfile
@@ -128,7 +137,8 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
         if teacher is not None:
             self._teacher_columns = _named_inputs(teacher) if isinstance(teacher, nn.Module) else _KEYS
         self._teacher_positions: int | None = None
-        self.teacher = choose_teacher(teacher, self.model)
+        self._look = FirstLook()
+        self.teacher = choose_teacher(teacher, self.model, self.objective)
         if self.teacher is not None:
             self.teacher.to(self.args.device)
         self._check_classes()
@@ -158,6 +168,7 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
         teacher_logits = self._ask_teacher(inputs, logits) if asked else None
         count = None if num_items_in_batch is None else torch.as_tensor(num_items_in_batch).reshape(-1)[0]
         epoch = 1 + int(self.state.epoch or 0)
+        self._look(self.objective, logits, labels, teacher_logits)
         batch = build_batch(logits, labels, teacher_logits, num_items=count, epoch=epoch)
         loss = total_loss(self.objective, batch)
         if count is not None:
@@ -172,6 +183,14 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
             return loss, outputs
         # The Trainer reads the loss first from anything that is not a mapping.
         return loss, (loss, *(outputs if isinstance(outputs, tuple | list) else (outputs,)))
+
+    def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> Any:
+        """Count positions, not probabilities: of soft labels the Trainer would count every entry."""
+        counted = batch_samples
+        if all(isinstance(batch, Mapping) and is_soft(batch.get("labels")) for batch in batch_samples):
+            valid = (valid_positions(batch["labels"]) for batch in batch_samples)
+            counted = [{"labels": torch.where(each, 0, IGNORE_INDEX)} for each in valid]
+        return super()._get_num_items_in_batch(counted, device)
 
     def prediction_step(
         self,
@@ -205,8 +224,9 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
     def _refuse_what_changes_the_loss(self) -> None:
         if self.args.label_smoothing_factor:
             raise InputError(
-                f"label_smoothing_factor: expected 0, got {self.args.label_smoothing_factor}: a smoothed label has no "
-                "single correct class to protect; leave it out, the teacher says how the other classes relate"
+                f"label_smoothing_factor: expected 0, got {self.args.label_smoothing_factor}: a smoothed label gives "
+                "every class mass and leaves none to protect against; leave it out, the teacher says how the other "
+                "classes relate"
             )
         if self.compute_loss_func is not None:
             raise InputError("compute_loss_func: expected None: the objective is the loss; write it as an Objective")
@@ -225,8 +245,8 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
         kind = getattr(getattr(self.model, "config", None), "problem_type", None)
         if kind not in (None, "single_label_classification"):
             raise InputError(
-                f"problem_type: expected 'single_label_classification', got {kind!r}: soft or multiple labels have no "
-                "single correct class to protect; train on the class of largest weight"
+                f"problem_type: expected 'single_label_classification', got {kind!r}: the objective compares classes "
+                "of which one is correct; labels may be classes, or probabilities that sum to one per sample"
             )
 
     def _check_classes(self) -> None:
@@ -266,7 +286,7 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
         foreign = self._teacher_columns - self._student_columns if self._student_columns else _KEYS
         return {name: value for name, value in inputs.items() if name not in foreign}
 
-    def _ask_teacher(self, inputs: Mapping[str, Any], student_logits: Tensor) -> Tensor:
+    def _ask_teacher(self, inputs: Mapping[str, Any], student_logits: Tensor) -> Tensor | TopK:
         if self.teacher is None:  # a monitor that was added later
             raise InputError(_NO_TEACHER)
         if isinstance(self.teacher, OnlineTeacher):
@@ -291,7 +311,7 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
                 f"of shape {tuple(student_logits.shape)}"
             )
         keys = (inputs[SAMPLE_ID], inputs.get(VIEW_ID))
-        return self.teacher.answer(None, *keys).logits.to(student_logits.device)
+        return move_logits(self.teacher.answer(None, *keys).logits, student_logits.device)
 
 
 def _named_inputs(model: nn.Module) -> frozenset[str]:

@@ -43,20 +43,43 @@ def observe(
         >>> seen["blocked_share"], seen["transfer_cost"]
         (tensor(1.), tensor(0.6650))
     """
+    values = observed_values(student_logits, teacher_logits, labels, ignore_index=ignore_index, temperature=temperature)
+    nothing = dict.fromkeys(values, student_logits.new_zeros(()))
+    if any(value.numel() for value in values.values()):
+        # Over no row a bound is the one that always holds: nothing costs less than 0, and no more than all are blocked.
+        nothing["blocked_share"] = nothing["blocked_share"] + 1
+    return {name: value.mean() if value.numel() else nothing[name] for name, value in values.items()}
+
+
+def observed_values(
+    student_logits: Float[Tensor, "*batch K"],
+    teacher_logits: Float[Tensor, "*batch K"] | TopK,
+    labels: Shaped[Tensor, "..."],
+    *,
+    ignore_index: int = -100,
+    temperature: float = 1.0,
+) -> dict[str, Float[Tensor, "rows"]]:
+    """What `observe` takes the means of: one value per row that enters the mean, so that many batches add up exactly.
+
+    Bounds from a truncated teacher have fewer rows than other fields where it does not give the label's
+    log-probability.
+
+    Example:
+        >>> import torch
+        >>> student, teacher = torch.zeros(3, 4), torch.tensor([0.0, 1.0, 2.0, 3.0]).expand(3, 4)
+        >>> observed_values(student, teacher, torch.tensor([0, -100, 3]))["label_loss"]
+        tensor([1.3863, 1.3863])
+    """
     labels, valid = _valid_rows(student_logits, labels, ignore_index)
-    nothing = student_logits.new_zeros(())
     if not valid.any():
-        return dict.fromkeys(("blocked_share", *_FIELDS[1:]), nothing)
+        return dict.fromkeys(("blocked_share", *_FIELDS[1:]), student_logits.new_zeros(0))
     teacher = teacher_logits if isinstance(teacher_logits, TopK) else teacher_logits.detach()
     state = diagnose(student_logits.detach()[valid], teacher[valid], labels[valid], temperature=temperature)
     values = {name: getattr(state, name).float() for name in _FIELDS}
     if state.label_known is not None:
         bounded = [name for name in _FIELDS if state.bounds[name] in ("lower", "upper")]
         values |= {name: values[name][state.label_known] for name in bounded}
-    # Over no row a bound is the one that always holds: nothing costs less than 0, and no more than all are blocked.
-    always = {"blocked": nothing + 1}
-    means = {name: value.mean() if value.numel() else always.get(name, nothing) for name, value in values.items()}
-    return {"blocked_share": means.pop("blocked"), **means}
+    return {"blocked_share": values.pop("blocked"), **values}
 
 
 def _valid_rows(student_logits: Tensor, labels: Tensor, ignore_index: int) -> tuple[Tensor, Bool[Tensor, "*batch"]]:

@@ -1,4 +1,4 @@
-"""Fit one window on two processes and keep what each of them stepped with: `python ranks.py DIRECTORY`."""
+"""Fit one window on two processes and keep what each stepped with: `python ranks.py DIRECTORY classes|soft`."""
 
 import sys
 from pathlib import Path
@@ -6,10 +6,11 @@ from pathlib import Path
 import torch
 from lightning.pytorch import Callback
 
-from integrations.lightning.tiny import KeepGradients, Student, data, fit, network
+from integrations.lightning.tiny import KeepGradients, Student, data, fit, network, soft_data
 from tpkd.integrations.lightning import MonitorCallback
 
 PARTS, SIZE = 2, 16
+DATA = {"classes": data, "soft": soft_data}
 
 
 class Save(Callback):
@@ -35,7 +36,7 @@ class OfMine(torch.utils.data.Dataset):
         return PARTS
 
     def __getitem__(self, part):
-        inputs, labels = data()
+        inputs, labels = DATA[sys.argv[2]]()
         mine = part + PARTS * torch.distributed.get_rank()
         return inputs[SIZE * mine : SIZE * (mine + 1)], labels[SIZE * mine : SIZE * (mine + 1)]
 

@@ -3,17 +3,20 @@
 import pytest
 import torch
 
-from integrations.lightning.tiny import Student, assert_close, data, network, own_gradients, run_script
+from integrations.lightning.ranks import DATA
+from integrations.lightning.tiny import Student, assert_close, network, own_gradients, run_script
+from tpkd.integrations.labels import valid_positions
 from tpkd.objectives import create
 from tpkd.theory import observe
 
 
-def test_two_processes_step_with_the_gradient_of_the_whole_batch(tmp_path):
-    done = run_script("ranks.py", tmp_path)
+@pytest.mark.parametrize("kind", DATA)
+def test_two_processes_step_with_the_gradient_of_the_whole_batch(tmp_path, kind):
+    done = run_script("ranks.py", tmp_path, kind)
     assert done.returncode == 0, done.stderr[-3000:]
     first, second = (torch.load(tmp_path / f"rank-{rank}.pt") for rank in range(2))
-    (inputs, labels), teacher = data(), network(7)
-    valid = (labels != -100).view(2, 2, 16).sum(-1)
+    (inputs, labels), teacher = DATA[kind](), network(7)
+    valid = valid_positions(labels).view(2, 2, 16).sum(-1)
     assert len(set(valid.flatten().tolist())) > 2, "the mask must be uneven over micro-batches and processes"
     (gradients,) = first["gradients"]
     assert_close(gradients, own_gradients(Student(), teacher, inputs, labels, create("tpkd")))

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from lightning.pytorch import Callback, Trainer
 from torch import nn
+from torch.nn.functional import one_hot
 from torch.utils.data import DataLoader
 
 from tpkd.integrations.lightning import DistillationModule
@@ -38,6 +39,14 @@ def data(size=64, ignored=0.4, seed=3):
     drawn = torch.rand(size, generator=generator)
     labels[drawn < 2 * ignored * torch.arange(size) / size] = -100
     return 2 * torch.randn(size, WIDTH, generator=generator), labels
+
+
+def soft_data(size=64, ignored=0.4, seed=3):
+    """The same inputs with mixtures of two labels, all zero where a label is ignored."""
+    inputs, labels = data(size, ignored, seed)
+    weight = torch.rand(size, 1, generator=torch.Generator().manual_seed(seed))
+    first, second = (one_hot((labels.clamp(min=0) + shift) % CLASSES, CLASSES) for shift in (0, 2))
+    return inputs, (weight * first + (1 - weight) * second) * (labels != -100).unsqueeze(-1)
 
 
 class Student(DistillationModule):
@@ -89,9 +98,10 @@ def assert_close(found, expected, tolerance=1e-6):
         torch.testing.assert_close(found[name], expected[name], rtol=0, atol=tolerance)
 
 
-def run_script(name, directory):
+def run_script(name, directory, *more):
     """A script beside this file, in a process of its own that finds the tests' modules."""
     here = Path(__file__).resolve()
-    command = [sys.executable, here.with_name(name), directory]
-    settings = os.environ | {"PYTHONPATH": str(here.parents[2])}
+    command = [sys.executable, here.with_name(name), directory, *more]
+    paths = [str(here.parents[2]), os.environ.get("PYTHONPATH", "")]
+    settings = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     return subprocess.run(command, capture_output=True, text=True, timeout=300, env=settings)

@@ -15,11 +15,12 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import torch
 from safetensors.torch import save_file
 
-from integrations.transformers.tiny import Gradients, text_model, texts, token_model, tokens, trainer_for
+from integrations.transformers.tiny import Gradients, softened, text_model, texts, token_model, tokens, trainer_for
 from tpkd.integrations.transformers import MonitorCallback
 
 CASES = {
     "texts": (text_model, texts()),
+    "mixed texts, some ignored": (text_model, softened(texts(), ignored=0.4)),
     **{f"tokens, {share:.0%} ignored": (token_model, tokens(ignored=share)) for share in (0.0, 0.3, 0.5, 1.0)},
 }
 

@@ -1,6 +1,7 @@
 """Networks and data small enough for a test: no dropout unless asked for, so that a gradient has one value."""
 
 import torch
+from torch.nn.functional import one_hot
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
@@ -65,6 +66,20 @@ def images(count=64, *, seed=0):
     generator = torch.Generator().manual_seed(seed)
     pixels = torch.randn(count, 1, 8, 8, generator=generator)
     return [{"pixel_values": each, "labels": number % CLASSES} for number, each in enumerate(pixels)]
+
+
+def softened(samples, *, ignored=0.0, seed=0):
+    """The samples with mixtures of two labels; the share of rows without any grows along the data."""
+    generator = torch.Generator().manual_seed(seed)
+    found = []
+    for number, sample in enumerate(samples):
+        labels = torch.as_tensor(sample["labels"])
+        weight = torch.rand(*labels.shape, 1, generator=generator, dtype=torch.float64)
+        other = (labels + torch.randint(1, CLASSES, labels.shape, generator=generator)) % CLASSES
+        shares = weight * one_hot(labels, CLASSES) + (1 - weight) * one_hot(other, CLASSES)
+        kept = torch.rand(*labels.shape, 1, generator=generator) >= 2 * ignored * number / len(samples)
+        found.append(sample | {"labels": shares * kept})
+    return found
 
 
 def collate(samples):
