@@ -1,5 +1,7 @@
 """Training from a truncated cache: the same run as from a whole one where nothing was cut, and resumed exactly."""
 
+import json
+
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -66,3 +68,16 @@ def test_kd_takes_one_at_temperature_one(tmp_path):
     weights(truncated(tmp_path, 3, objective={"name": "kd", "settings": settings}), tmp_path / "kd")
     with pytest.raises(ConfigError, match=r"teacher\.cache: expected all classes, found the top 3 .*'kd'"):
         train(truncated(tmp_path, 3, objective="kd"), tmp_path / "softened")
+
+
+def test_the_monitor_observes_the_step_at_the_temperature_of_the_objective(tmp_path):
+    """Losses and blocking speak of the predictions, which are the same at the first step; compensation does not."""
+    first = {}
+    for temperature in (1.0, 4.0):
+        objective = {"name": "tpkd", "settings": {"temperature": temperature}}
+        config = truncated(tmp_path, 3, objective=objective, epochs=1, monitor_every=1)
+        train(config, tmp_path / f"at-{temperature}")
+        lines = map(json.loads, read_text(tmp_path / f"at-{temperature}" / "metrics.jsonl", 1 << 20).splitlines())
+        first[temperature] = next(line for line in lines if line["kind"] == "monitor")
+    assert first[1.0]["conditional_loss"] == first[4.0]["conditional_loss"]
+    assert first[1.0]["compensation"] != first[4.0]["compensation"]

@@ -205,6 +205,7 @@ class MonitorMeans:
         labels: Shaped[Tensor, "..."],
         *,
         class_axis: int = -1,
+        temperature: float = 1.0,
     ) -> None:
         """Look at a batch; a position that is ignored or has a logit that is not finite is left out.
 
@@ -213,6 +214,7 @@ class MonitorMeans:
             teacher_logits: likewise, or a truncated teacher of the same positions.
             labels: classes, or probabilities of the shape of the logits.
             class_axis: where hosts have the classes.
+            temperature: of the protected step, `Objective.step_temperature`.
         """
         if student_logits.shape[class_axis] < MIN_CLASSES:
             return
@@ -229,7 +231,7 @@ class MonitorMeans:
             seen = torch.where(usable.unsqueeze(-1), seen, 0.0)
         else:
             seen = torch.where(usable, class_indices(labels).flatten(), IGNORE_INDEX)
-        values = observed_values(student, teacher, seen)
+        values = observed_values(student, teacher, seen, temperature=temperature)
         totals = [value.sum(dtype=torch.float32) for value in values.values()]
         counts = [torch.full_like(total, value.numel()) for total, value in zip(totals, values.values(), strict=True)]
         sums = torch.stack([*totals, *counts]).view(2, -1)

@@ -273,8 +273,8 @@ class MonitorCallback(Callback):
         seen, pl_module.seen = pl_module.seen, None
         if not every or step % every:
             return
-        if seen is not None:  # as it is where a step returned nothing
-            self._means.add(*seen, class_axis=1)
+        if seen is not None and pl_module._objective is not None:  # nothing is seen where a step returned nothing
+            self._means.add(*seen, class_axis=1, temperature=pl_module._objective.step_temperature)
         if not accumulates:
             means = self._means.take(lambda sums: trainer.strategy.reduce(sums, reduce_op="sum"))
             pl_module.log_dict({f"{self.prefix}{name}": value for name, value in means.items()})

@@ -176,7 +176,7 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
             loss = loss * (self.accelerator.num_processes // self.get_tp_size())
         for monitor in looking:
             if teacher_logits is not None and labels is not None:
-                monitor.means.add(logits, teacher_logits, labels)
+                monitor.means.add(logits, teacher_logits, labels, temperature=self.objective.step_temperature)
         if not return_outputs:
             return loss
         if isinstance(outputs, Mapping):

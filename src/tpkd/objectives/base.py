@@ -91,6 +91,11 @@ class Objective(ABC):
         """Whether the teacher may be truncated to its top classes, under these settings."""
         return False
 
+    @property
+    def step_temperature(self) -> float:
+        """The temperature of the protected step, which a monitor observes; 1 unless the objective takes another."""
+        return 1.0
+
     def __post_init__(self) -> None:
         """Refuse settings that no run should start with: a temperature, any `..._weight`, and what `check` refuses."""
         for name, value in vars(self).items():

@@ -274,6 +274,11 @@ class DirectionObjective(RowObjective):
         """At every temperature: the student completes what was cut."""
         return True
 
+    @property
+    def step_temperature(self) -> float:
+        """Its own."""
+        return self.temperature
+
     def check(self) -> None:
         """The coefficient is not negative."""
         check_beta(self.beta)

@@ -226,7 +226,12 @@ class _Seen:
         with torch.no_grad():
             self._add("metric", {name: value.to(share) * share for name, value in run.objective.metrics(batch).items()})
         if look and batch.teacher_logits is not None:
-            found = observe(batch.student_logits, batch.teacher_logits, _keep_rows(piece.labels, _finite_rows(batch)))
+            found = observe(
+                batch.student_logits,
+                batch.teacher_logits,
+                _keep_rows(piece.labels, _finite_rows(batch)),
+                temperature=run.objective.step_temperature,
+            )
             self._add("monitor", {name: value * share for name, value in found.items()})
         self._rows.append((piece, batch))
 
