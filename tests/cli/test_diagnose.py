@@ -156,7 +156,14 @@ BAD = {
     "fewer students": (lambda f: np.save(f.student, f.z[:-1]), r"student\.npy: expected 120 examples .* found 119 x 6"),
     "fewer classes": (lambda f: np.save(f.student, f.z[:, :-1]), r"student\.npy: expected 120 .* found 120 x 5"),
     "fewer labels": (lambda f: np.save(f.labels, f.y[:-1]), r"labels\.npy: expected 120 labels .* shape \(119,\)"),
-    "soft labels": (lambda f: np.save(f.labels, f.zt), r"labels\.npy: expected integer class labels, found float32"),
+    "logits as labels": (
+        lambda f: np.save(f.labels, f.zt),
+        r"labels\.npy: row 0: expected probabilities, nonnegative with sum 1, found least entry",
+    ),
+    "classes as floats": (
+        lambda f: np.save(f.labels, f.y.astype(np.float32)),
+        r"labels\.npy: expected integer class labels of shape \(120,\) or probabilities of shape \(120, 6\), found float32",
+    ),
     "nan": (
         lambda f: spoil_row(f.student, np.nan),
         r"student\.npy: row 17: expected finite logits, found nan at class 2",
