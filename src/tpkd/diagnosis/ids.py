@@ -37,6 +37,8 @@ def read_keys(ids: Path) -> tuple[np.ndarray, np.ndarray | None]:
             rows.append([])
         if len(rows[-1]) not in (1, 2) or len(rows[-1]) != len(rows[0]):
             raise InputError(f"{ids}: row {number}: expected a sample id, or a sample and a view id, found {name!r}")
+    if not rows:
+        raise InputError(f"{ids}: expected the sample id of every example, found none")
     keys = np.array(rows, dtype=np.int64)
     return keys[:, 0], keys[:, 1] if keys.shape[1] == 2 else None
 
@@ -55,9 +57,10 @@ def _iterate_ids(path: Path) -> Iterator[str]:
         return
     array = open_array(path, key="ids")
     if array.shape[1:] not in ((), (2,)) or array.dtype.is_floating_point:
+        dtype = str(array.dtype).removeprefix("torch.")
         raise InputError(
-            f"{path}: expected one integer id per example, or a sample and a view id, found {str(array.dtype).removeprefix('torch.')} "
-            f"of shape {array.shape}"
+            f"{path}: expected one integer id per example, or a sample and a view id, found {dtype} of shape "
+            f"{array.shape}"
         )
     for block in array.blocks(65536):
         yield from (" ".join(map(str, row)) for row in block.reshape(len(block), -1).tolist())
