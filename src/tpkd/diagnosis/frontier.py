@@ -41,9 +41,10 @@ def _whole(sample: KeptRows) -> Tensor:
     """Teacher logits; of a truncated teacher, logits with the conditional distribution of the completed one."""
     if not isinstance(sample.teacher, TopK):
         return sample.teacher
-    teacher = split_truncated(sample.student, sample.teacher, sample.labels).pair.teacher
-    # The price does not depend on the label's logit, and a teacher may be certain of the label.
-    return insert_target(teacher.log_conditional, torch.zeros_like(teacher.log_odds), sample.labels)
+    pair = split_truncated(sample.student, sample.teacher, sample.labels).pair
+    # Neither loss nor price depends on the label's logit, and a teacher may be certain of the label. As differences
+    # from the student, equal relations stay equal to the bit.
+    return sample.student + insert_target(pair.log_ratio, torch.zeros_like(pair.student.log_odds), sample.labels)
 
 
 def _curve(sample: KeptRows, largest_budget: float) -> FrontierCurve:
