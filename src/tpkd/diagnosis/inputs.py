@@ -165,7 +165,8 @@ class TeacherFloor:
         if self.is_cut:
             raise InputError(
                 f"{source}: expected the logits of all classes, found all but the largest of every row at one value "
-                f"({self._value:.6g} in row 0): a teacher cut to its top classes flips the blocking test"
+                f"({self._value:.6g} in row 0): a teacher cut to its top classes flips the blocking test; store "
+                "log_probs and indices of these classes instead"
             )
 
 
