@@ -196,6 +196,11 @@ def test_examples_without_the_labels_own_enter_no_bound(lacking, rows):
     assert without.transfer_cost == pytest.approx(summary["without_label"]["transfer_cost"], rel=1e-12)
     known = state.label_known.numpy()
     assert student.known_examples == student.frontier.sample == known.sum()
+    blocked = state.blocked.numpy()
+    assert (blocked & ~known).any()
+    for name in ("confidence", "label_loss", "retention"):
+        expected = getattr(state, name).numpy()[blocked & known].mean()
+        assert student.blocked[name] == pytest.approx(expected, rel=1e-12), name
     assert sum(part.examples for part in student.confidence_bins) == known.sum()
     assert sum(student.transfer_cost.counts) == known.sum()
     assert all(known[example.row] for example in student.costliest)

@@ -166,6 +166,32 @@ def test_labels_other_than_those_of_the_teachers_file_are_refused(files, arrays,
         run(files, path)
 
 
+def test_another_label_is_noticed_where_it_was_kept(files, arrays, tmp_path):
+    """Without the stored total nothing adds up to one, and only the label's own number gives it away."""
+    row = int(np.flatnonzero(arrays["indices"][:, 0] != files.y)[0])
+    labels = files.y.copy()
+    labels[row] = arrays["indices"][row, 0]
+    np.save(files.labels, labels)
+    del arrays["rest_log_probs"]
+    message = rf"top\.npz: label_log_probs: row {row}: expected .*, which log_probs has for the label in .*labels\.npy"
+    with pytest.raises(InputError, match=message):
+        run(files, write_arrays(tmp_path / "top.npz", arrays))
+
+
+def test_the_precision_of_the_file_decides_how_far_one_minus_the_kept_is_trusted(tmp_path):
+    """Equal outputs pass the test of blocking, however the total of the others was rounded."""
+    files = write_files(tmp_path, examples=400, num_classes=K)
+    np.save(files.student, files.zt)
+    arrays = cut_arrays(files.zt, files.y, KEPT)
+    kept = {name: arrays[name] for name in ("log_probs", "indices", "label_log_probs")}
+    # Rounded up, so that every kept class passes; what is left over for the others is then too little.
+    half = {
+        name: np.nextafter(kept[name].astype(np.float16), np.float16(0)) for name in ("log_probs", "label_log_probs")
+    }
+    student = run(files, write_arrays(tmp_path / "half.npz", kept | half)).students[0]
+    assert student.blocked_share == 1.0
+
+
 def test_soft_labels_are_refused_beside_a_truncated_teacher(files, arrays, tmp_path):
     np.save(files.labels, np.eye(K)[files.y])
     with pytest.raises(
