@@ -16,6 +16,7 @@ PRINTS = {
     "temperature_loop": r"(?s)'temperature': 1\.0}: 0 margins.*'temperature': 4\.0}: 0 margins.*accuracy 0\.[89]",
     "cached_teacher": r"^200 rows were computed once .*\naccuracy 0\.[89]",
     "diagnose_two_files": r"blocked on [1-9]\d?\.\d% of 797 images",
+    "diagnose_truncated": r"^blocked +<= 0\.\d+ .*\n(.*\n)*transfer_cost +>= ",
 }
 
 

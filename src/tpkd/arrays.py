@@ -75,14 +75,41 @@ def open_array(path: str | Path, *, key: str = "logits") -> ArrayFile:
         return openers[path.suffix](path, key)
 
 
+def array_names(path: str | Path) -> tuple[str, ...]:
+    """The names of the arrays in a `.npz` or `.safetensors` file, sorted; none for a `.npy` file.
+
+    Raises:
+        InputError: the file is missing, unreadable or damaged.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "teacher.npz"
+        >>> np.savez(path, log_probs=np.zeros((2, 3)), indices=np.zeros((2, 3), int))
+        >>> array_names(path)
+        ('indices', 'log_probs')
+    """
+    path = Path(path)
+    with reading(path):
+        if path.suffix == ".safetensors":
+            with open_safetensors(path) as archive:
+                return tuple(sorted(archive.keys()))
+        if path.suffix == ".npz":
+            with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+                return tuple(sorted(_member_names(archive)))
+    return ()
+
+
+def _member_names(archive: zipfile.ZipFile) -> list[str]:
+    return [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+
+
 def _open_npy(path: Path, key: str) -> ArrayFile:
     return _numpy_array(path, lambda: open_regular(path), file_size(path), seekable=True)
 
 
 def _open_npz(path: Path, key: str) -> ArrayFile:
     with open_regular(path) as file, zipfile.ZipFile(file) as archive:
-        names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
-        member = _member(path, archive, _choose_key(path, names, key))
+        member = _member(path, archive, _choose_key(path, _member_names(archive), key))
 
     @contextmanager
     def open_member() -> Iterator[IO[bytes]]:

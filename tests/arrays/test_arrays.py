@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tpkd.arrays import open_array
+from tpkd.arrays import array_names, open_array
 from tpkd.errors import InputError
 
 ROWS = 23
@@ -143,3 +143,17 @@ def test_zip_members_that_are_not_arrays(tmp_path):
         archive.writestr("readme.txt", "hello")
     with pytest.raises(InputError, match=r"a\.npz"):
         open_array(tmp_path / "a.npz")
+
+
+def test_names_of_the_arrays_in_a_file(tmp_path, array):
+    np.save(tmp_path / "a.npy", array)
+    np.savez(tmp_path / "a.npz", indices=array, log_probs=array)
+    with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
+        archive.writestr("notes.txt", "no array")
+    save_file({"b": torch.zeros(2, 3), "a": torch.zeros(2, 3)}, tmp_path / "a.safetensors")
+    found = [array_names(tmp_path / f"a{suffix}") for suffix in (".npy", ".npz", ".safetensors")]
+    assert found == [(), ("indices", "log_probs"), ("a", "b")]
+    (tmp_path / "damaged.npz").write_bytes(b"garbage")
+    for name, message in (("damaged.npz", "damaged"), ("missing.safetensors", "cannot be read")):
+        with pytest.raises(InputError, match=f"{name}: {message}"):
+            array_names(tmp_path / name)

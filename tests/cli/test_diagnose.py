@@ -1,6 +1,7 @@
 """`tpkd diagnose` as a user meets it: what it prints and writes, and how it refuses."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -12,9 +13,12 @@ from typer.testing import CliRunner
 
 from cli.training_runs import run as run_main
 from diagnosis.files_of import write_files
+from diagnosis.truncated_files import write_cut
 from tpkd.cli.main import app
 from tpkd.diagnosis.record import DiagnosisRecord
 from tpkd.errors import InputError
+from tpkd.report.numbers import share_up
+from tpkd.theory import diagnose
 
 runner = CliRunner()
 
@@ -156,7 +160,14 @@ BAD = {
     "fewer students": (lambda f: np.save(f.student, f.z[:-1]), r"student\.npy: expected 120 examples .* found 119 x 6"),
     "fewer classes": (lambda f: np.save(f.student, f.z[:, :-1]), r"student\.npy: expected 120 .* found 120 x 5"),
     "fewer labels": (lambda f: np.save(f.labels, f.y[:-1]), r"labels\.npy: expected 120 labels .* shape \(119,\)"),
-    "soft labels": (lambda f: np.save(f.labels, f.zt), r"labels\.npy: expected integer class labels, found float32"),
+    "logits as labels": (
+        lambda f: np.save(f.labels, f.zt),
+        r"labels\.npy: row 0: expected probabilities, nonnegative with sum 1, found least entry",
+    ),
+    "classes as floats": (
+        lambda f: np.save(f.labels, f.y.astype(np.float32)),
+        r"labels\.npy: expected integer class labels of shape \(120,\) or probabilities of shape \(120, 6\), found",
+    ),
     "nan": (
         lambda f: spoil_row(f.student, np.nan),
         r"student\.npy: row 17: expected finite logits, found nan at class 2",
@@ -220,6 +231,71 @@ def test_a_wrong_row_is_counted_over_the_whole_file(tmp_path):
     np.save(files.student, z)
     result = run(*files.arguments())
     assert "row 29998:" in str(result.exception)
+
+
+def test_a_truncated_teacher_from_files_to_page(files, tmp_path):
+    top = write_cut(files, 2, name="top.safetensors", dtype=np.float16)
+    outputs = ["--json", tmp_path / "out.json", "--html", tmp_path / "page.html"]
+    result = run(files.student, "--teacher", top, "--labels", files.labels, *outputs)
+    assert result.exit_code == 0
+    data = json.loads((tmp_path / "out.json").read_text())
+    assert data["truncation"] == {"k": 2, "dtype": "float16", "rest_stored": True}
+    student = data["students"][0]
+    assert student["bounds"]["blocked"] == "upper"
+    assert "This teacher kept its top 2 of 6 classes" in " ".join(result.stdout.split())
+    assert f"blocked on at most {share_up(student['blocked_share'])} of your examples" in result.stdout
+    assert "kept its top 2 of 6 classes" in (tmp_path / "page.html").read_text()
+
+
+def test_a_truncated_teacher_that_does_not_fit_is_one_line_and_exit_2(files, tmp_path, capsys, monkeypatch):
+    top = write_cut(files, 2, keys=("indices", "label_log_probs"))
+    arguments = [str(files.student), "--teacher", str(top), "--labels", str(files.labels)]
+    code, out, err = run_main(capsys, monkeypatch, "diagnose", *arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert f"{top}: expected log_probs and indices" in err
+
+
+def test_soft_labels_from_files_to_page(files, tmp_path):
+    np.save(files.labels, 0.6 * np.eye(6)[files.y] + 0.4 * np.eye(6)[(files.y + 2) % 6])
+    result = run(*files.arguments(), "--json", tmp_path / "out.json", "--html", tmp_path / "page.html")
+    assert result.exit_code == 0
+    assert json.loads((tmp_path / "out.json").read_text())["soft_labels"]["most_correct"] == 2
+    assert "The labels are probabilities" in result.stdout
+
+
+STEP_FIELDS = {"compensation", "retention", "update_cosine"}
+
+
+def test_beta_and_temperature_change_the_numbers_of_the_step_alone(files, tmp_path):
+    records = []
+    for options in ([], ["--beta", 2], ["--temperature", 4]):
+        assert run(*files.arguments(), "--json", tmp_path / "out.json", *options).exit_code == 0
+        records.append(json.loads((tmp_path / "out.json").read_text()))
+    plain, beta, temperature = (record["students"][0]["all"] for record in records)
+    assert {name for name in plain if beta[name] != plain[name]} == {"update_cosine"}
+    assert {name for name in plain if temperature[name] != plain[name]} == STEP_FIELDS
+    z, zt, y = (torch.from_numpy(array) for array in (files.z, files.zt, files.y))
+    expected = diagnose(z.double(), zt.double(), y, temperature=4.0).summary()["all"]
+    assert temperature == pytest.approx(expected, rel=1e-12)
+    assert [set(record) & {"beta", "temperature"} for record in records] == [set(), {"beta"}, {"temperature"}]
+
+
+@pytest.mark.parametrize(
+    "option", [("--beta", "-1"), ("--beta", "inf"), ("--temperature", "0"), ("--temperature", "nan")]
+)
+def test_a_step_that_there_is_not_is_refused(files, option):
+    result = run(*files.arguments(), *option)
+    assert isinstance(result.exception, InputError)
+    assert str(result.exception).startswith(f"{option[0]}: expected")
+
+
+def test_an_ascii_terminal_can_show_bounds(files):
+    top = write_cut(files, 2)
+    command = [sys.executable, "-m", "tpkd", "diagnose", files.student, "--teacher", top, "--labels", files.labels]
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    result = subprocess.run(command, capture_output=True, env=environment)
+    assert result.returncode == 0
+    assert b"<= " in result.stdout
 
 
 @pytest.mark.parametrize("module", ["jinja2", "matplotlib"])

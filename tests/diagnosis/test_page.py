@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from diagnosis.files_of import write_files
+from diagnosis.truncated_files import write_cut
 from tpkd.diagnosis.inputs import open_inputs
 from tpkd.diagnosis.page import diagnosis_page
-from tpkd.diagnosis.reading import read_student, read_trend
+from tpkd.diagnosis.reading import read_student, read_trend, record_notes
 from tpkd.diagnosis.run import diagnose_files
 from tpkd.report.numbers import FORMATS
 
@@ -23,17 +24,20 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.tags, self.numbers, self.open, self.ids = [], [], [], []
+        self.tags, self.numbers, self.open, self.ids, self.signs, self.before = [], [], [], [], [], ""
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
         attributes = dict(attributes)
         self.tags.append((tag, attributes))
+        if tag != "data":
+            self.before = ""
         if "id" in attributes:
             self.ids.append(attributes["id"])
         if tag not in VOID:
             self.open.append(tag)
         if tag == "data":
+            self.signs.append(self.before.rstrip()[-1:])
             self.numbers.append([attributes["data-path"], attributes["value"], ""])
 
     def handle_startendtag(self, tag, attributes):
@@ -45,6 +49,7 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
+        self.before = data
         if self.open and self.open[-1] == "data":
             self.numbers[-1][2] += data
 
@@ -152,3 +157,86 @@ def test_a_page_without_pairs_says_why(record):
 
 def test_the_same_record_gives_the_same_page(record, text):
     assert diagnosis_page(record) == text
+
+
+def cut_record(directory, **settings):
+    """A truncated teacher that lacks the label's own in some rows, and two students."""
+    files = write_files(directory, **settings)
+    np.save(directory / "later.npy", files.z * 1.5)
+    top = write_cut(files, 2, dtype=np.float16, without_label=range(0, 120, 5))
+    return diagnose_files(open_inputs([files.student, directory / "later.npy"], top, files.labels))
+
+
+@pytest.fixture(scope="module")
+def cut(tmp_path_factory):
+    return cut_record(tmp_path_factory.mktemp("cut"))
+
+
+SIGNS = {
+    "≤": r"blocked_share|confidence_bins\.\d+\.blocked|blocked_examples",
+    "≥": r"(conditional_loss|transfer_cost|imitation_loss|min_confidence|decomposition\.conditional(_share)?|"
+    r"frontier\.values\.\d+)",
+    "~": r"(compensation|retention|update_cosine|pairs\.\d+\.(left|left_per_example|teacher))",
+}
+
+
+def test_every_number_has_the_sign_of_what_it_is_worth(cut):
+    page, seen = Page(diagnosis_page(cut)), dict.fromkeys(SIGNS, 0)
+    for (path, value, shown), found in zip(page.numbers, page.signs, strict=True):
+        expected = next((sign for sign, paths in SIGNS.items() if re.search(rf"\.({paths})$", path)), "")
+        if path.endswith("blocked_examples") and found != "≤":
+            continue  # in a caption, where words say it
+        if value == "" and expected:
+            assert (found, shown) == ("", "none"), path
+            continue
+        found = found if found in SIGNS else ""
+        assert found == expected, (path, shown)
+        if found:
+            seen[found] += 1
+            exact, number = float(value), float(shown.replace(" %", "").replace(",", ""))
+            number = number / 100 if "%" in shown else number
+            assert number >= exact - 1e-12 if found == "≤" else number <= exact + 1e-12 or found == "~", path
+    assert min(seen.values()) > 20
+
+
+def test_the_note_comes_before_the_first_number_of_a_truncated_teacher(cut):
+    text = diagnosis_page(cut)
+    (note,) = record_notes(cut)
+    assert text.index(f'<p class="notice">{note}</p>') < text.index('<section class="tiles"')
+    assert "top 2 of 6 classes" in note
+    assert "stored float16 precision" in note
+
+
+def test_a_truncated_page_speaks_of_what_may_be(cut):
+    text = diagnosis_page(cut)
+    assert '<td class="text">possibly</td>' in text
+    assert '<td class="text">yes</td>' not in text
+    assert "may be blocked</th>" in text
+    assert f"over the {cut.students[-1].known_examples} with a known label" in text
+    assert Page(text).open == []
+
+
+def test_a_whole_page_has_no_mark_and_no_note(text):
+    assert not set(Page(text).signs) & set(SIGNS)
+    assert '<p class="notice">' not in text
+
+
+@pytest.fixture(scope="module")
+def soft_text(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("soft")
+    files = write_files(directory)
+    shares = 0.7 * np.eye(6)[files.y] + 0.3 * np.eye(6)[(files.y + 1) % 6]
+    np.save(files.labels, shares)
+    return diagnosis_page(diagnose_files(open_inputs([files.student], files.teacher, files.labels), beta=1.0))
+
+
+def test_a_page_of_soft_labels_says_what_correct_means(soft_text):
+    page = Page(soft_text)
+    assert page.open == []
+    assert soft_text.count('<p class="notice">') == 2
+    assert "its probability of the correct classes" in soft_text
+    assert "the correct class " not in soft_text
+    assert "and every correct class at least, the teacher" in soft_text
+    assert "students.0.decomposition.inside" in [path for path, _, _ in page.numbers]
+    assert "Means by class (the one with the largest share of the label)" in soft_text
+    assert "beta = 1" in soft_text

@@ -3,7 +3,7 @@
 import pytest
 
 from browsing import SIZES, assert_figures_are_seen, launched, needs_browser, opened
-from diagnosis.test_page import record_of
+from diagnosis.test_page import cut_record, record_of
 from tpkd.diagnosis.page import diagnosis_page
 
 pytestmark = needs_browser
@@ -96,3 +96,40 @@ def test_the_page_is_complete_without_javascript(browser, address):
     assert page.locator("thead button").count() == 0
     assert page.locator("table.sortable tbody tr").count() > 50
     context.close()
+
+
+@pytest.fixture(scope="module")
+def cut_address(tmp_path_factory):
+    path = tmp_path_factory.mktemp("cut") / "page.html"
+    path.write_text(diagnosis_page(cut_record(tmp_path_factory.mktemp("files"))))
+    return path.as_uri()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_marks_of_a_truncated_teacher_stand_beside_their_numbers(browser, cut_address, size):
+    with opened(browser, cut_address, size) as page:
+        assert page.problems == []
+        assert_figures_are_seen(page, 10, height=120)
+        notice = page.locator("p.notice")
+        assert notice.count() == 1
+        assert notice.is_visible()
+        assert notice.bounding_box()["y"] < page.locator(".tile").first.bounding_box()["y"]
+        values = page.locator(".tile .value").all()
+        assert [value.inner_text()[0] for value in values] == ["≤", "≥", "≥", "≥"]
+        for value in values:  # on one line, inside its tile
+            assert value.bounding_box()["height"] < 50
+            assert value.evaluate("e => e.scrollWidth <= e.clientWidth")
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_marked_columns_sort_by_number(browser, cut_address, size):
+    with opened(browser, cut_address, size) as page:
+        table = page.locator("table.sortable").nth(2)
+        header = table.locator("thead th").nth(6)
+        assert "transfer cost" in header.inner_text()
+        for direction in ("descending", "ascending"):
+            header.locator("button").click()
+            assert header.get_attribute("aria-sort") == direction
+            values = [float(value) for value in column(table, 6)]
+            assert values == sorted(values, reverse=direction == "descending")
+            assert len(set(values)) > 3

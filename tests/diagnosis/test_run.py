@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from diagnosis.files_of import write_files
 from diagnosis.oracle import bisect, diagnose_row, frontier_value
 from tpkd.diagnosis import run as study
+from tpkd.diagnosis.examples import TOP_COMPETITORS
 from tpkd.diagnosis.inputs import open_inputs
 from tpkd.diagnosis.reading import read_student
 from tpkd.diagnosis.record import DiagnosisRecord
@@ -120,7 +121,7 @@ def test_costliest_examples_equal_a_plain_loop(case):
         close(example.transfer_cost, row["transfer_cost"])
         close(example.confidence, row["confidence"])
         for found, logs in ((example.student_competitors, row["log_r"]), (example.teacher_competitors, row["log_q"])):
-            top = np.argsort(-logs, kind="stable")[: study.TOP_COMPETITORS]
+            top = np.argsort(-logs, kind="stable")[:TOP_COMPETITORS]
             assert [int(item.name) for item in found] == [int(j + (j >= label)) for j in top]
             close([item.probability for item in found], np.exp(logs[top]))
 

@@ -1,7 +1,10 @@
 """What is kept of a stream does not depend on its blocks."""
 
+from dataclasses import replace
+
 import torch
 
+from tpkd.diagnosis.block import diagnose_block
 from tpkd.diagnosis.totals import CostliestExamples, GrowingHistogram
 
 
@@ -28,9 +31,10 @@ def test_the_costliest_are_kept_whatever_the_blocks_and_the_first_of_equal_ones(
     costs = torch.tensor([1.0, 5.0, 2.0, 5.0, 4.0], dtype=torch.float64)
     logits, labels = torch.arange(15, dtype=torch.float64).reshape(5, 3), torch.zeros(5, dtype=torch.long)
     for size in (1, 2, 5):
-        kept = CostliestExamples(3, 3)
+        kept = CostliestExamples(3)
         for start in range(0, 5, size):
             rows = slice(start, start + size)
-            kept.add(start, costs[rows], logits[rows], logits[rows], labels[rows])
+            block = diagnose_block(start, logits[rows], logits[rows], labels[rows], beta=0.5, temperature=1.0)
+            kept.add(replace(block, state=replace(block.state, transfer_cost=costs[rows])))
         assert kept.kept.rows.tolist() == [1, 3, 4]
         assert torch.equal(kept.kept.student, logits[[1, 3, 4]])

@@ -2,7 +2,18 @@
 
 import pytest
 
-from tpkd.report.numbers import FORMATS, nats, plural, points, probability, share
+from tpkd.report.numbers import (
+    FORMATS,
+    nats,
+    nats_down,
+    plural,
+    points,
+    probability,
+    probability_down,
+    share,
+    share_down,
+    share_up,
+)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -19,3 +30,15 @@ def test_small_is_not_zero_and_nearly_is_not_all():
 
 def test_one_thing_is_singular():
     assert [plural(number, "seed") for number in (0, 1, 2)] == ["0 seeds", "1 seed", "2 seeds"]
+
+
+@pytest.mark.parametrize("write", [nats_down, probability_down, share_down, share_up])
+def test_a_bound_is_never_rounded_past_itself(write):
+    for number in [0.0, 1.0, 0.34, 0.0004, 0.9996, 0.123456, *(index / 997 for index in range(997))]:
+        shown = float(write(number).replace(" %", "")) / (100 if "share" in write.__name__ else 1)
+        assert shown >= number - 1e-15 if write is share_up else shown <= number + 1e-15
+        assert abs(shown - number) < 0.001
+
+
+def test_large_bounds_keep_three_digits_and_their_direction():
+    assert [nats_down(2_345_678.9), nats_down(9.999e30), nats(9.999e30)] == ["2.34e+06", "9.99e+30", "1e+31"]

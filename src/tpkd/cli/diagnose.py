@@ -1,5 +1,6 @@
 """`tpkd diagnose`: students, a teacher and labels in; a table, a reading, and JSON and HTML out."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,14 +17,24 @@ from tpkd.cli.options import need_report
 from tpkd.cli.progress import display
 from tpkd.diagnosis.file_names import short_names
 from tpkd.diagnosis.inputs import DiagnosisInputs, open_inputs
+from tpkd.diagnosis.marks import in_ascii
 from tpkd.diagnosis.run import check_outputs, diagnose_files, write_text
 from tpkd.diagnosis.terminal import diagnosis_reading, diagnosis_table
+from tpkd.errors import InputError
+from tpkd.geometry.constants import PAPER_BETA
 
 
 def diagnose(
     students: Annotated[list[Path], typer.Argument(help="Logits of one student each, (examples, classes).")],
-    teacher: Annotated[Path, typer.Option(help="Logits of the teacher, same shape, or the directory of its cache.")],
-    labels: Annotated[Path, typer.Option(help="Integer class labels, one per example.")],
+    teacher: Annotated[
+        Path,
+        typer.Option(
+            help="Logits of the teacher, same shape; its top classes as log_probs and indices; or its cache directory."
+        ),
+    ],
+    labels: Annotated[
+        Path, typer.Option(help="Integer class labels, one per example, or probabilities (examples, classes).")
+    ],
     json: Annotated[Path | None, typer.Option(help="Write every number here.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page for people here (needs the extra `report`).")] = None,
     class_names: Annotated[
@@ -40,14 +51,23 @@ def diagnose(
         bool,
         typer.Option("--log-probabilities", help="The files hold log-probabilities; rows are checked to sum to 1."),
     ] = False,
+    beta: Annotated[float, typer.Option(help="Of the step: decides about the update cosine alone.")] = PAPER_BETA,
+    temperature: Annotated[
+        float, typer.Option(help="Of the step: decides about compensation, retention and update cosine alone.")
+    ] = 1.0,
 ) -> None:
     """What can this teacher still teach these students, and at what price?
 
     Files are .npy, .npz or .safetensors of any length; in a file of several arrays the one named `logits` (or `labels`)
     is taken. Several students, for example one per epoch, give a trend. Rows are counted from 0.
 
+    A teacher that kept only its top classes is an .npz or .safetensors file with the arrays `log_probs` and `indices`
+    (examples, kept classes) and optionally `label_log_probs` and `rest_log_probs` (examples), or a truncated cache.
+    What is said about it are bounds, marked as such.
+
     Example: tpkd diagnose student.npy --teacher teacher.npy --labels labels.npy --html page.html --json numbers.json
     """
+    _check_step(beta, temperature)
     outputs = [path for path in (json, html) if path is not None]
     check_outputs(outputs, [path for path in (*students, teacher, labels, class_names, ids) if path is not None])
     if html is not None:
@@ -56,7 +76,7 @@ def diagnose(
         students, teacher, labels, class_names=class_names, ids=ids, log_probabilities=log_probabilities
     )
     with _progress(inputs) as advance:
-        record = diagnose_files(inputs, advance=advance)
+        record = diagnose_files(inputs, beta=beta, temperature=temperature, advance=advance)
     if html is not None:
         from tpkd.diagnosis.page import diagnosis_page
 
@@ -64,10 +84,19 @@ def diagnose(
     if json is not None:
         write_text(json, record.to_json())
     console = Console()
-    console.print(diagnosis_table(record))
+    ascii_only = not console.encoding.startswith("utf")
+    console.print(diagnosis_table(record, ascii_only=ascii_only))
     for sentence in diagnosis_reading(record):
-        console.print(escape(sentence), highlight=False, soft_wrap=not console.is_terminal)
+        text = escape(in_ascii(sentence) if ascii_only else sentence)
+        console.print(text, highlight=False, soft_wrap=not console.is_terminal)
     say(*(f"written: {path}" for path in outputs))
+
+
+def _check_step(beta: float, temperature: float) -> None:
+    if not 0 <= beta < math.inf:
+        raise InputError(f"--beta: expected a nonnegative finite number, found {beta:g}")
+    if not 0 < temperature < math.inf:
+        raise InputError(f"--temperature: expected a positive finite number, found {temperature:g}")
 
 
 @contextmanager

@@ -1,20 +1,21 @@
 """The files of a diagnosis: opened, compared with each other and, block by block, looked at."""
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from tpkd.arrays import ARRAY_SUFFIXES, ArrayFile, open_array
+from tpkd.arrays import ArrayFile, open_array
 from tpkd.class_names import check_class_names, known_names, read_class_names
+from tpkd.diagnosis.ids import check_ids, read_keys
+from tpkd.diagnosis.soft_labels import check_soft_labels
+from tpkd.diagnosis.top_k_file import TopKChecks, TopKFile, is_top_k_file, open_top_k_file, top_k_of_cache
 from tpkd.errors import InputError
-from tpkd.files import read_lines, read_text, reading
 from tpkd.geometry.inputs import class_indices
+from tpkd.geometry.top_k import TopK
 from tpkd.teacher.cache.read import open_cache
 from tpkd.theory.diagnosis import are_probabilities
 
@@ -31,8 +32,9 @@ class DiagnosisInputs:
     """Students, teacher and labels of the same examples, whose shapes and dtypes fit together."""
 
     students: tuple[ArrayFile, ...]
-    teacher: ArrayFile
+    teacher: ArrayFile | TopKFile
     labels: ArrayFile
+    """Integer classes `(N,)`, or probabilities `(N, K)`."""
     class_names: tuple[str, ...]
     ids: Path | None
     log_probabilities: bool
@@ -46,23 +48,37 @@ class DiagnosisInputs:
     @property
     def examples(self) -> int:
         """How many examples every file has."""
-        return self.teacher.shape[0]
+        return self.labels.shape[0]
 
     @property
     def num_classes(self) -> int:
-        """How many classes every file has."""
-        return self.teacher.shape[1]
+        """How many classes there are."""
+        return self.students[0].shape[1]
 
-    def blocks(self, student: ArrayFile, rows: int) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
-        """First row, student logits, teacher logits (float64) and labels of each block."""
+    @property
+    def has_soft_labels(self) -> bool:
+        """Whether the labels are probabilities."""
+        return self.labels.dtype.is_floating_point
+
+    def blocks(self, student: ArrayFile, rows: int) -> Iterator[tuple[int, Tensor, Tensor | TopK, Tensor]]:
+        """First row, student logits, teacher logits (float64) and labels of each block.
+
+        A truncated teacher stays in its own precision, which decides how far its bounds can be trusted.
+        """
         start = 0
-        sources = zip(student.blocks(rows), self.teacher.blocks(rows), self.labels.blocks(rows), strict=True)
+        teacher_blocks: Iterator[Tensor | TopK] = iter(self.teacher.blocks(rows))
+        sources = zip(student.blocks(rows), teacher_blocks, self.labels.blocks(rows), strict=True)
         for student_block, teacher_block, label_block in sources:
-            yield start, student_block.double(), teacher_block.double(), class_indices(label_block)
+            teacher = teacher_block if isinstance(teacher_block, TopK) else teacher_block.double()
+            labels = _normalised(label_block) if self.has_soft_labels else class_indices(label_block)
+            yield start, student_block.double(), teacher, labels
             start += len(label_block)
 
-    def check_values(self, rows: int) -> None:
+    def check_values(self, rows: int) -> int:
         """Look at every value of every file, `rows` of them at a time, before the first is worked on.
+
+        Returns:
+            How many examples say something about the whole teacher: all, unless it was truncated.
 
         Raises:
             InputError: names the file and its first wrong row.
@@ -70,14 +86,30 @@ class DiagnosisInputs:
         for student in dict.fromkeys(self.students):
             for start, block in _numbered(student, rows):
                 self._check_logits(student, block.double(), start)
-        floor = TeacherFloor()
-        for start, block in _numbered(self.teacher, rows):
-            logits = block.double()
-            self._check_logits(self.teacher, logits, start)
-            floor.add(logits)
-        floor.check(self.teacher.path)
+        if not isinstance(self.teacher, TopKFile):
+            self._check_whole_teacher(self.teacher, rows)
         for start, block in _numbered(self.labels, rows):
-            _check_label_values(self.labels, block, start, self.num_classes)
+            if self.has_soft_labels:
+                check_soft_labels(self.labels, block, start)
+            else:
+                _check_label_values(self.labels, block, start, self.num_classes)
+        return self._check_top_k(self.teacher, rows) if isinstance(self.teacher, TopKFile) else self.examples
+
+    def _check_whole_teacher(self, teacher: ArrayFile, rows: int) -> None:
+        floor = TeacherFloor()
+        for start, block in _numbered(teacher, rows):
+            logits = block.double()
+            self._check_logits(teacher, logits, start)
+            floor.add(logits)
+        floor.check(teacher.path)
+
+    def _check_top_k(self, teacher: TopKFile, rows: int) -> int:
+        checks, start = TopKChecks(teacher, self.labels, self.num_classes), 0
+        for block, labels in zip(teacher.blocks(rows), self.labels.blocks(rows), strict=True):
+            checks.add(start, block, class_indices(labels))
+            start += len(block)
+        checks.finish()
+        return checks.with_label
 
     def _check_logits(self, source: ArrayFile, logits: Tensor, start: int) -> None:
         # One reduction finds NaN, infinity and absurd size alike: NaN compares false.
@@ -133,7 +165,8 @@ class TeacherFloor:
         if self.is_cut:
             raise InputError(
                 f"{source}: expected the logits of all classes, found all but the largest of every row at one value "
-                f"({self._value:.6g} in row 0): a teacher cut to its top classes flips the blocking test"
+                f"({self._value:.6g} in row 0): a teacher cut to its top classes flips the blocking test; store "
+                "log_probs and indices of these classes instead"
             )
 
 
@@ -150,39 +183,36 @@ def open_inputs(
 
     Args:
         students: logits `(N, K)` of one student each, in the order of the trend.
-        teacher: logits `(N, K)`, or the directory of a teacher cache.
-        labels: integer classes `(N,)`.
+        teacher: logits `(N, K)`, a file with the fields of a `tpkd.geometry.TopK` as its arrays, or the directory of a
+            teacher cache, whole or truncated.
+        labels: integer classes `(N,)`, or probabilities `(N, K)` beside a whole teacher.
         class_names: K names, or a file of them as `tpkd.class_names.read_class_names` takes it; without it those that
             the files of logits carry, or the class numbers. All names that are there are compared.
         ids: N names of the examples, one a line, or an integer array; the row numbers without it. With a teacher cache,
             the sample id of each row, and its view id behind it where the cache has several views.
         log_probabilities: the logits are log-probabilities, which work alike; every row is checked to sum to one.
     """
-    teacher_array = _open_cached_logits(teacher, ids) if teacher.is_dir() else _open_logits(teacher)
+    source = _open_teacher(teacher, ids)
     student_arrays = tuple(_open_logits(path) for path in students)
+    if isinstance(source, TopKFile):
+        examples, num_classes = source.examples, source.num_classes or student_arrays[0].shape[1]
+        shape_from = str(teacher) if source.num_classes else f"{teacher} and {students[0]}"
+    else:
+        (examples, num_classes), shape_from = source.shape, str(teacher)
     for student in student_arrays:
-        if student.shape != teacher_array.shape:
+        if student.shape != (examples, num_classes):
             raise InputError(
-                f"{student.path}: expected {teacher_array.shape[0]} examples x {teacher_array.shape[1]} classes as in "
-                f"{teacher}, found {student.shape[0]} x {student.shape[1]}"
+                f"{student.path}: expected {examples} examples x {num_classes} classes as in {shape_from}, found "
+                f"{student.shape[0]} x {student.shape[1]}"
             )
-    examples, num_classes = teacher_array.shape
     return DiagnosisInputs(
         student_arrays,
-        teacher_array,
-        _open_labels(labels, examples, teacher),
-        _choose_class_names(class_names, num_classes, (teacher_array, *student_arrays)),
-        None if ids is None else _check_ids(ids, examples, teacher),
+        source,
+        _open_labels(labels, examples, num_classes, source),
+        _choose_class_names(class_names, num_classes, (source, *student_arrays)),
+        None if ids is None else check_ids(ids, examples, teacher),
         log_probabilities,
     )
-
-
-def read_ids(ids: Path | None, rows: list[int]) -> dict[int, str]:
-    """The names of a few examples; their row numbers without a file of names."""
-    if ids is None:
-        return {row: str(row) for row in rows}
-    wanted = set(rows)
-    return {row: name for row, name in enumerate(_iterate_ids(ids)) if row in wanted}
 
 
 def _numbered(source: ArrayFile, rows: int) -> Iterator[tuple[int, Tensor]]:
@@ -209,34 +239,50 @@ def _open_logits(path: Path) -> ArrayFile:
     return array
 
 
-def _open_cached_logits(directory: Path, ids: Path | None) -> ArrayFile:
+def _open_teacher(path: Path, ids: Path | None) -> ArrayFile | TopKFile:
+    if path.is_dir():
+        return _open_cached_teacher(path, ids)
+    return open_top_k_file(path) if is_top_k_file(path) else _open_logits(path)
+
+
+def _open_cached_teacher(directory: Path, ids: Path | None) -> ArrayFile | TopKFile:
     """The cached rows of the samples that the ids name; without ids, a cache of one view in its own order."""
     cache = open_cache(directory)
     if ids is None:
-        return cache.array()
-    rows = []
-    for number, name in enumerate(_iterate_ids(ids)):
-        try:
-            rows.append([int(part) for part in name.replace(",", " ").split()])
-        except ValueError:
-            rows.append([])
-        if len(rows[-1]) not in (1, 2) or len(rows[-1]) != len(rows[0]):
-            raise InputError(f"{ids}: row {number}: expected a sample id, or a sample and a view id, found {name!r}")
-    keys = np.array(rows, dtype=np.int64)
-    return cache.array(keys[:, 0], keys[:, 1] if keys.shape[1] == 2 else None)
+        return cache.array() if cache.top_k is None else top_k_of_cache(cache)
+    sample_ids, view_ids = read_keys(ids)
+    if cache.top_k is None:
+        return cache.array(sample_ids, view_ids)
+    return top_k_of_cache(cache, sample_ids, view_ids)
 
 
-def _open_labels(path: Path, examples: int, teacher: Path) -> ArrayFile:
+def _open_labels(path: Path, examples: int, num_classes: int, teacher: ArrayFile | TopKFile) -> ArrayFile:
     array = open_array(path, key="labels")
-    if array.dtype.is_floating_point or array.dtype.is_complex or array.dtype == torch.bool:
-        raise InputError(f"{path}: expected integer class labels, found {_name(array.dtype)}")
+    if array.dtype.is_floating_point:
+        _check_soft_shape(array, (examples, num_classes), teacher)
+        return array
+    if array.dtype == torch.bool:
+        raise InputError(f"{path}: expected integer class labels or probabilities, found {_name(array.dtype)}")
     if array.shape != (examples,):
-        raise InputError(f"{path}: expected {examples} labels as in {teacher}, found shape {array.shape}")
+        raise InputError(f"{path}: expected {examples} labels as in {teacher.path}, found shape {array.shape}")
     return array
 
 
+def _check_soft_shape(labels: ArrayFile, shape: tuple[int, int], teacher: ArrayFile | TopKFile) -> None:
+    if isinstance(teacher, TopKFile):
+        raise InputError(
+            f"{labels.path}: expected integer class labels, found {_name(labels.dtype)}: {teacher.path} kept only its "
+            f"top {teacher.k} classes, and probabilities as labels need the logits of all"
+        )
+    if labels.shape != shape:
+        raise InputError(
+            f"{labels.path}: expected integer class labels of shape {shape[:1]} or probabilities of shape {shape}, "
+            f"found {_name(labels.dtype)} of shape {labels.shape}"
+        )
+
+
 def _choose_class_names(
-    given: Path | Sequence[str] | None, num_classes: int, arrays: tuple[ArrayFile, ...]
+    given: Path | Sequence[str] | None, num_classes: int, arrays: tuple[ArrayFile | TopKFile, ...]
 ) -> tuple[str, ...]:
     """The given names, or those that files of logits carry; the class numbers where there are none."""
     teacher = arrays[0].path
@@ -258,35 +304,6 @@ def _choose_class_names(
         expected_in = str(named[0].path)
         check_class_names(names, named[0].class_names, found_in=source, expected_in=expected_in, way_out=way_out)
     return names
-
-
-def _read_json_names(path: Path) -> list[str]:
-    with reading(path):
-        names = json.loads(read_text(path, encoding="utf-8-sig"))
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise InputError(f"{path}: expected a JSON list of strings, found something else")
-    return names
-
-
-def _check_ids(path: Path, examples: int, teacher: Path) -> Path:
-    count = sum(1 for _ in _iterate_ids(path))
-    if count != examples:
-        raise InputError(f"{path}: expected {examples} ids as in {teacher}, found {count}")
-    return path
-
-
-def _iterate_ids(path: Path) -> Iterator[str]:
-    if path.suffix not in ARRAY_SUFFIXES:
-        yield from _read_json_names(path) if path.suffix == ".json" else read_lines(path)
-        return
-    array = open_array(path, key="ids")
-    if array.shape[1:] not in ((), (2,)) or array.dtype.is_floating_point:
-        raise InputError(
-            f"{path}: expected one integer id per example, or a sample and a view id, found {_name(array.dtype)} "
-            f"of shape {array.shape}"
-        )
-    for block in array.blocks(65536):
-        yield from (" ".join(map(str, row)) for row in block.reshape(len(block), -1).tolist())
 
 
 def _refuse_first_outlier(source: ArrayFile, logits: Tensor, start: int) -> None:
@@ -314,6 +331,12 @@ def _refuse_probabilities(source: ArrayFile, logits: Tensor) -> None:
             f"{source.path}: row 0: expected logits, found probabilities (nonnegative, with sum 1); "
             "pass their logarithms with --log-probabilities"
         )
+
+
+def _normalised(labels: Tensor) -> Tensor:
+    """Probabilities that were looked at, divided by their sums, which rounding leaves near one."""
+    shares = labels.double()
+    return shares / shares.sum(-1, keepdim=True)
 
 
 def _check_label_values(source: ArrayFile, labels: Tensor, start: int, num_classes: int) -> None:

@@ -1,11 +1,18 @@
 """The page of a diagnosis: one HTML file that needs nothing else, and whose every number is one of the record's."""
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from tpkd.diagnosis.charts import student_charts, trend_charts
 from tpkd.diagnosis.file_names import short_names
-from tpkd.diagnosis.reading import CAVEAT, read_student, read_trend
-from tpkd.diagnosis.record import DiagnosisRecord
-from tpkd.report.html import page_template
+from tpkd.diagnosis.marks import SIGNS, bound_of, kind_of
+from tpkd.diagnosis.reading import CAVEAT, read_student, read_trend, record_notes
+from tpkd.diagnosis.record import DiagnosisRecord, StudentDiagnosis
+from tpkd.report.html import content_markup, page_template
 from tpkd.report.tables import Traced
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 PAGE_CLASSES = 500
 """Rows of the class table on a page; the record has them all."""
@@ -41,7 +48,9 @@ def diagnosis_page(record: DiagnosisRecord) -> str:
         students=seen,
         seen=seen[last],
         short=dict(zip(files, short_names(files), strict=True)).get,
+        notes=record_notes(record),
         reading=read_student(student),
+        marked=_marked(student),
         trend=read_trend(record) if last else None,
         caveat=CAVEAT,
         charts=student_charts(student),
@@ -49,3 +58,15 @@ def diagnosis_page(record: DiagnosisRecord) -> str:
         fields=FIELDS,
         classes=order,
     )
+
+
+def _marked(student: StudentDiagnosis) -> Callable[[str, Traced, str], "Markup"]:
+    """How a template writes a number whose worth may have to be said: by its name in `bounds`, with its format."""
+
+    def write(name: str, traced: Traced, kind: str) -> "Markup":
+        bound = bound_of(student, name)
+        number = traced(kind_of(bound, kind))
+        # The sign is bare text, and does not break from its number: tables sort a cell by its only element.
+        return content_markup(number if number.value is None or not SIGNS[bound] else (f"{SIGNS[bound]}\xa0", number))
+
+    return write

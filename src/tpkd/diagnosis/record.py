@@ -36,6 +36,9 @@ class Decomposition:
     conditional: float
     conditional_share: float | None
     """None where the teacher KL is zero."""
+    inside: float | None = added(None)
+    """With soft labels a third part: the differences among the correct classes, weighted with the teacher's confidence
+    in them."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +109,43 @@ class ExampleState:
 
 
 @dataclass(frozen=True)
+class Truncation:
+    """How much a truncated teacher kept, and in which precision."""
+
+    k: int
+    dtype: str
+    rest_stored: bool
+    """Whether the total of all other classes was stored; one minus rounded numbers is far less exact."""
+
+
+@dataclass(frozen=True)
+class SoftLabels:
+    """Labels that are probabilities: every class with a share is correct."""
+
+    most_correct: int
+    """The largest number of correct classes of an example."""
+    mean_correct: float
+    entropy: float
+    """Mean entropy of the labels in nats: the least label loss."""
+
+
+@dataclass(frozen=True)
+class WithoutLabel:
+    """Examples for which a truncated teacher does not give the label's log-probability: they enter no bound."""
+
+    examples: int
+    conditional_loss: float | None
+    """Mean over the kept classes alone, which bounds nothing; None when there is no such example."""
+    transfer_cost: float | None
+
+
+@dataclass(frozen=True)
 class StudentDiagnosis:
-    """One student against the teacher."""
+    """One student against the teacher.
+
+    With a truncated teacher, `bounds` says what each number is worth. Then only examples whose label's log-probability
+    is known enter bounds, the teacher's confidence, histograms, bins, pairs, the frontier and the costliest examples.
+    """
 
     file: str
     examples: int
@@ -130,7 +168,21 @@ class StudentDiagnosis:
     """None where there are too many classes to keep a table of pairs in memory."""
     costliest: tuple[ExampleState, ...]
     competence: Competence | None = added(None)  # noqa: RUF009 (a field of ours, not a value)
-    """How often teacher and student are right."""
+    """How often teacher and student are right; with soft labels, how often they answer the largest share."""
+    bounds: dict[str, str] | None = added(None)  # noqa: RUF009
+    """What each number says about a truncated teacher: "exact", a "lower" or "upper" bound (up to the precision of what
+    was stored), or what holds for the teacher "completed" by the student. None for a whole teacher: all exact.
+
+    Means over blocked examples are then means over those that may be blocked, and bound the same means of the whole
+    teacher over these examples.
+    """
+    without_label: WithoutLabel | None = added(None)  # noqa: RUF009
+    """None for a whole teacher."""
+
+    @property
+    def known_examples(self) -> int:
+        """The examples that enter bounds: all, unless a truncated teacher does not know some labels."""
+        return self.examples - (self.without_label.examples if self.without_label else 0)
 
 
 @dataclass(frozen=True)
@@ -142,3 +194,11 @@ class DiagnosisRecord(Record):
     students: tuple[StudentDiagnosis, ...]
     class_names: tuple[str, ...] | None = added(None)
     """None where the classes are only counted."""
+    truncation: Truncation | None = added(None)  # noqa: RUF009
+    """What a truncated teacher kept; None for a whole one."""
+    soft_labels: SoftLabels | None = added(None)  # noqa: RUF009
+    """None where labels are classes."""
+    beta: float = added(0.5)
+    """Of the step that `compensation`, `retention` and `update_cosine` speak of."""
+    temperature: float = added(1.0)
+    """Of the same step."""

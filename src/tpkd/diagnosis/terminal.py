@@ -4,39 +4,42 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tpkd.diagnosis.file_names import short_names
-from tpkd.diagnosis.reading import CAVEAT, read_student, read_trend
+from tpkd.diagnosis.marks import in_ascii, signed
+from tpkd.diagnosis.reading import CAVEAT, read_student, read_trend, record_notes
 from tpkd.diagnosis.record import DiagnosisRecord
-from tpkd.report.numbers import count, nats, share
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 
-def diagnosis_table(record: DiagnosisRecord) -> "Table":
-    """One row per student."""
+def diagnosis_table(record: DiagnosisRecord, *, ascii_only: bool = False) -> "Table":
+    """One row per student; `ascii_only` for a terminal that has no other characters."""
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(caption="means in nats; left: conditional loss, cost: transfer cost, both over the blocked examples")
+    write = in_ascii if ascii_only else str
+    over = "examples that may be blocked" if record.truncation else "blocked examples"
+    table = Table(caption=f"means in nats; left: conditional loss, cost: transfer cost, both over the {over}")
     table.add_column("student", overflow="fold")
     for heading in ("blocked", "n", "left", "cost", "label loss", "teacher KL"):
         table.add_column(heading, justify="right", no_wrap=True)
     names = short_names([student.file for student in record.students])
     for name, student in zip(names, record.students, strict=True):
-        table.add_row(
-            escape(name),
-            share(student.blocked_share),
-            count(student.blocked_examples),
-            nats(student.blocked["conditional_loss"]),
-            nats(student.blocked["transfer_cost"]),
-            nats(student.all["label_loss"]),
-            nats(student.all["imitation_loss"]),
+        cells = (
+            signed(student, "blocked", "share", student.blocked_share),
+            signed(student, "blocked", "count", student.blocked_examples),
+            signed(student, "conditional_loss", "nats", student.blocked["conditional_loss"]),
+            signed(student, "transfer_cost", "nats", student.blocked["transfer_cost"]),
+            signed(student, "label_loss", "nats", student.all["label_loss"]),
+            signed(student, "imitation_loss", "nats", student.all["imitation_loss"]),
         )
+        table.add_row(escape(name), *map(write, cells))
     return table
 
 
 def diagnosis_reading(record: DiagnosisRecord) -> Iterator[str]:
-    """The reading of the last student, of the trend when there are several, and what it does not say."""
+    """What to know first, the trend when there are several students, the last one, and what it does not say."""
+    yield from record_notes(record)
     if len(record.students) > 1:
         yield read_trend(record)
     yield from read_student(record.students[-1])

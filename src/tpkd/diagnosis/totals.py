@@ -1,12 +1,18 @@
 """What a diagnosis keeps while blocks of examples stream by: sums, counts and a few rows, never the examples."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tpkd.geometry import binary_kl_divergence
+from tpkd.diagnosis.block import Block
+from tpkd.diagnosis.record import WithoutLabel
+from tpkd.geometry import binary_kl_divergence, kl_divergence
+from tpkd.geometry.correct import as_wide, drop_target, is_set
+from tpkd.geometry.top_k import TopK
 from tpkd.theory.diagnosis import Diagnosis
 from tpkd.theory.pair import Pair
 
@@ -18,44 +24,92 @@ PAIR_TABLE_CLASSES = 2048
 
 
 class ClassMeans:
-    """Sums of every field by label, over all examples and over the blocked ones."""
+    """Sums of every field by label, over all examples and over the blocked ones.
+
+    Fields that need a label's log-probability, where a truncated teacher has it not for every example, are summed and
+    counted over those where it has.
+    """
 
     def __init__(self, num_classes: int) -> None:
         """Start with nothing."""
-        self.names = (*Diagnosis.names(), "confidence_part", "conditional_part")
-        self.counts = torch.zeros(num_classes, dtype=torch.long)
+        self.names = (*Diagnosis.names(), "confidence_part", "conditional_part", "inside_part")
+        self.counts, self.known_counts = (torch.zeros(num_classes, dtype=torch.long) for _ in range(2))
         self.sums = torch.zeros(num_classes, len(self.names), dtype=torch.float64)
         self.blocked_sums = torch.zeros(len(self.names), dtype=torch.float64)
+        self._needs_label = torch.zeros(len(self.names), dtype=torch.bool)
 
-    def add(self, state: Diagnosis, pair: Pair) -> None:
+    def add(self, block: Block) -> None:
         """Add a block."""
+        state, pair = block.state, block.pair
         fields = [getattr(state, name).double() for name in Diagnosis.names()]
         fields.append(binary_kl_divergence(pair.teacher.log_odds, pair.student.log_odds))
         fields.append(pair.teacher.log_residual.exp() * state.conditional_loss)
-        values = torch.stack(fields, dim=-1)
-        self.counts += torch.bincount(pair.labels, minlength=len(self.counts))
-        self.sums.index_add_(0, pair.labels, values)
-        self.blocked_sums += values[state.blocked].sum(0)
+        fields.append(_inside_part(pair))
+        values, blocked, known_classes = torch.stack(fields, dim=-1), state.blocked, block.classes
+        if state.label_known is not None:
+            self._needs_label = torch.tensor([_needs_label(name, state.bounds) for name in self.names])
+            known = state.label_known.unsqueeze(-1)
+            values = torch.where(known | ~self._needs_label, values, 0.0)
+            blocked, known_classes = blocked & state.label_known, block.classes[state.label_known]
+        self.counts += torch.bincount(block.classes, minlength=len(self.counts))
+        self.known_counts += torch.bincount(known_classes, minlength=len(self.counts))
+        self.sums.index_add_(0, block.classes, values)
+        self.blocked_sums += values[blocked].sum(0)
 
     def over_all(self) -> dict[str, float]:
         """The mean of every field."""
-        return dict(zip(self.names, (self.sums.sum(0) / self.counts.sum()).tolist(), strict=True))
+        counts = torch.where(self._needs_label, self.known_counts.sum(), self.counts.sum())
+        return dict(zip(self.names, (self.sums.sum(0) / counts).tolist(), strict=True))
 
     def over_blocked(self) -> dict[str, float | None]:
         """The mean of every field over the blocked examples; None when there is none."""
-        return self._means(self.blocked_sums, self.blocked_examples)
+        return self._means(self.blocked_sums, [self.blocked_examples] * len(self.names))
 
     def of_class(self, index: int) -> dict[str, float | None]:
         """The mean of every field over the examples of one class; None when there is none."""
-        return self._means(self.sums[index], int(self.counts[index]))
+        counts = torch.where(self._needs_label, self.known_counts[index], self.counts[index])
+        return self._means(self.sums[index], counts.tolist())
 
-    def _means(self, sums: Tensor, count: int) -> dict[str, float | None]:
-        return {name: value / count if count else None for name, value in zip(self.names, sums.tolist(), strict=True)}
+    def _means(self, sums: Tensor, counts: list[int]) -> dict[str, float | None]:
+        found = zip(self.names, sums.tolist(), counts, strict=True)
+        return {name: value / count if count else None for name, value, count in found}
 
     @property
     def blocked_examples(self) -> int:
         """How many examples are blocked."""
         return round(self.blocked_sums[self.names.index("blocked")].item())
+
+
+def _needs_label(name: str, bounds: dict[str, str]) -> bool:
+    return bounds.get(name, "lower") in ("lower", "upper") or name == "teacher_confidence"
+
+
+def _inside_part(pair: Pair) -> Tensor:
+    """What differs among the correct classes of a soft label, as a part of KL(t || p)."""
+    if pair.inside is None:
+        return torch.zeros_like(pair.student.log_odds)
+    return pair.teacher.log_confidence.exp() * kl_divergence(pair.inside.teacher, pair.inside.student)
+
+
+class WithoutLabelTotals:
+    """Sums over the examples of which a truncated teacher does not give the label's log-probability."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self.examples, self.conditional_loss, self.transfer_cost = 0, 0.0, 0.0
+
+    def add(self, state: Diagnosis) -> None:
+        """Add a block."""
+        if state.label_known is not None and not state.label_known.all():
+            self.examples += state.num_without_label
+            self.conditional_loss += state.conditional_loss[~state.label_known].sum().item()
+            self.transfer_cost += state.transfer_cost[~state.label_known].sum().item()
+
+    def finish(self) -> WithoutLabel:
+        """The means as a record."""
+        if not self.examples:
+            return WithoutLabel(0, None, None)
+        return WithoutLabel(self.examples, self.conditional_loss / self.examples, self.transfer_cost / self.examples)
 
 
 class GrowingHistogram:
@@ -73,6 +127,8 @@ class GrowingHistogram:
 
     def add(self, values: Tensor) -> None:
         """Count a block."""
+        if not values.numel():
+            return
         self.largest = max(self.largest, values.amax().item())
         while self.largest >= self.width * len(self.counts):
             merged = self.counts.view(-1, 2).sum(-1)
@@ -117,12 +173,17 @@ class PairTable:
             torch.zeros(num_classes, num_classes - 1, dtype=torch.float64) for _ in range(3)
         )
 
-    def add(self, pair: Pair) -> None:
-        """Add a block."""
-        q = pair.teacher.log_conditional.exp()
-        self.left.index_add_(0, pair.labels, q * pair.log_ratio)
-        self.teacher.index_add_(0, pair.labels, q)
-        self.student.index_add_(0, pair.labels, pair.student.log_conditional.exp())
+    def add(self, block: Block) -> None:
+        """Add a block; of a soft label, at the class with the largest share."""
+        pair, q = block.pair, block.pair.teacher.log_conditional.exp()
+        for table, values in (
+            (self.left, q * pair.log_ratio),
+            (self.teacher, q),
+            (self.student, pair.student.log_conditional.exp()),
+        ):
+            if is_set(pair.labels):
+                values = drop_target(as_wide(values, pair.labels, 0.0), block.classes)
+            table.index_add_(0, block.classes, values)
 
     def largest(self, count: int) -> list[tuple[int, int, float, float, float]]:
         """Label, competitor and the three sums of the pairs with most left to learn."""
@@ -139,54 +200,87 @@ class PairTable:
 
 @dataclass(frozen=True)
 class KeptRows:
-    """A few examples with their logits, for what can only be said at the end."""
+    """A few examples with what was read of them, for what can only be said at the end."""
 
     rows: Tensor
     student: Tensor
-    teacher: Tensor
+    teacher: Tensor | TopK
     labels: Tensor
+
+    def __len__(self) -> int:
+        """How many."""
+        return len(self.rows)
+
+    def __getitem__(self, chosen: Tensor | slice) -> "KeptRows":
+        """Some of them."""
+        return KeptRows(self.rows[chosen], self.student[chosen], self.teacher[chosen], self.labels[chosen])
+
+    @classmethod
+    def of(cls, block: Block, chosen: Tensor) -> "KeptRows":
+        """Some rows of a block."""
+        return cls(block.rows, block.student, block.teacher, block.labels)[chosen]
+
+    @classmethod
+    def joined(cls, parts: Sequence["KeptRows"]) -> "KeptRows":
+        """All rows of several, in order."""
+        rows, student, labels = (torch.cat([getattr(p, name) for p in parts]) for name in ("rows", "student", "labels"))
+        return cls(rows, student, _join([part.teacher for part in parts]), labels)
+
+
+def _join(teachers: Sequence[Any]) -> Tensor | TopK:
+    if not isinstance(teachers[0], TopK):
+        return torch.cat(list(teachers))
+    columns: dict[str, Any] = {}
+    for each in fields(TopK):
+        values = [getattr(teacher, each.name) for teacher in teachers]
+        columns[each.name] = None if values[0] is None else torch.cat(values)
+    return TopK(**columns)
 
 
 class CostliestExamples:
     """The examples with the largest transfer cost; of equal ones the first."""
 
-    def __init__(self, count: int, num_classes: int) -> None:
+    def __init__(self, count: int) -> None:
         """Start with nothing."""
         self.count = count
         self._costs = torch.zeros(0, dtype=torch.float64)
-        none, no_rows = torch.zeros(0, num_classes, dtype=torch.float64), torch.zeros(0, dtype=torch.long)
-        self.kept = KeptRows(no_rows, none, none, no_rows)
+        self._kept: list[KeptRows] = []
 
-    def add(self, start: int, costs: Tensor, student: Tensor, teacher: Tensor, labels: Tensor) -> None:
+    def add(self, block: Block) -> None:
         """Look at a block."""
-        if len(self._costs) == self.count and costs.amax() <= self._costs[-1]:
+        costs = block.state.transfer_cost
+        if not len(costs) or (len(self._costs) == self.count and costs.amax() <= self._costs[-1]):
             return
         chosen = costs.sort(descending=True, stable=True).indices[: self.count]
         costs = torch.cat([self._costs, costs[chosen]])
         order = costs.sort(descending=True, stable=True).indices[: self.count]
-        self._costs, kept = costs[order], self.kept
-        self.kept = KeptRows(
-            torch.cat([kept.rows, chosen + start])[order],
-            torch.cat([kept.student, student[chosen]])[order],
-            torch.cat([kept.teacher, teacher[chosen]])[order],
-            torch.cat([kept.labels, labels[chosen]])[order],
-        )
+        self._costs = costs[order]
+        self._kept = [KeptRows.joined([*self._kept, KeptRows.of(block, chosen)])[order]]
+
+    @property
+    def kept(self) -> KeptRows:
+        """The rows that were kept, costliest first."""
+        return self._kept[0]
 
 
 class UniformSample:
-    """A sample of the examples, drawn by row number before the first block, so that it does not depend on blocks."""
+    """A sample of the examples, drawn by number before the first block, so that it does not depend on blocks."""
 
-    def __init__(self, examples: int, size: int, num_classes: int) -> None:
-        """Draw the rows."""
+    def __init__(self, examples: int, size: int) -> None:
+        """Draw some of the examples that will be added."""
         drawn = np.random.default_rng(0).choice(examples, size=min(size, examples), replace=False)
-        rows = torch.from_numpy(np.sort(drawn))
-        student, teacher = (torch.empty(len(rows), num_classes, dtype=torch.float64) for _ in range(2))
-        self.kept = KeptRows(rows, student, teacher, torch.empty_like(rows))
+        self._drawn, self._seen = torch.from_numpy(np.sort(drawn)), 0
+        self._kept: list[KeptRows] = []
 
-    def add(self, start: int, student: Tensor, teacher: Tensor, labels: Tensor) -> None:
+    def add(self, block: Block) -> None:
         """Keep what was drawn of a block."""
-        kept = self.kept
-        first, last = torch.searchsorted(kept.rows, torch.tensor([start, start + len(labels)])).tolist()
-        chosen = kept.rows[first:last] - start
-        kept.student[first:last], kept.teacher[first:last] = student[chosen], teacher[chosen]
-        kept.labels[first:last] = labels[chosen]
+        end = self._seen + len(block.rows)
+        first, last = torch.searchsorted(self._drawn, torch.tensor([self._seen, end])).tolist()
+        if last > first:
+            self._kept.append(KeptRows.of(block, self._drawn[first:last] - self._seen))
+        self._seen = end
+
+    @property
+    def kept(self) -> KeptRows:
+        """The sample, in the order of the files."""
+        return KeptRows.joined(self._kept)

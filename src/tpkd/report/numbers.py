@@ -1,6 +1,7 @@
 """Number formats, shared by the terminal, sentences and pages."""
 
 from collections.abc import Callable
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 NONE = "none"
 
@@ -132,6 +133,53 @@ def signed_nats(value: float | None) -> str:
     return NONE if value is None else f"{value:+.3f}"
 
 
+def nats_down(value: float | None) -> str:
+    """A lower bound in nats, rounded down, so that what is shown is a lower bound too.
+
+    Example:
+        >>> nats_down(1.80349), nats_down(1.8039), nats_down(0.00012), nats_down(None)
+        ('1.803', '1.803', '0.000', 'none')
+    """
+    return NONE if value is None else nats(_rounded(value, 3, ROUND_FLOOR))
+
+
+def probability_down(value: float | None) -> str:
+    """A lower bound of a probability, rounded down.
+
+    Example:
+        >>> probability_down(0.9459), probability_down(0.99997), probability_down(1.0)
+        ('0.945', '0.999', '1.000')
+    """
+    return NONE if value is None else probability(_rounded(value, 3, ROUND_FLOOR))
+
+
+def share_down(value: float | None) -> str:
+    """A lower bound of a share in percent, rounded down.
+
+    Example:
+        >>> share_down(0.5899), share_down(0.00012)
+        ('58.9 %', '0.0 %')
+    """
+    return NONE if value is None else share(_rounded(value, 3, ROUND_FLOOR))
+
+
+def share_up(value: float | None) -> str:
+    """An upper bound of a share in percent, rounded up.
+
+    Example:
+        >>> share_up(0.5891), share_up(0.00012), share_up(0.0)
+        ('59.0 %', '0.1 %', '0.0 %')
+    """
+    return NONE if value is None else share(_rounded(value, 3, ROUND_CEILING))
+
+
+def _rounded(value: float, places: int, direction: str) -> float:
+    # From the digits that a person would write: 0.34 in binary lies a little above, and must not become 34.1 %.
+    exact = Decimal(repr(value))
+    exponent = -places if value < 1e6 else exact.adjusted() - 2  # as many digits as `nats` shows
+    return float(exact.quantize(Decimal(1).scaleb(exponent), direction))
+
+
 FORMATS: dict[str, Callable[..., str]] = {
     "nats": nats,
     "share": share,
@@ -143,4 +191,8 @@ FORMATS: dict[str, Callable[..., str]] = {
     "decimal": decimal,
     "signed_nats": signed_nats,
     "seconds": seconds,
+    "nats_down": nats_down,
+    "probability_down": probability_down,
+    "share_down": share_down,
+    "share_up": share_up,
 }

@@ -18,7 +18,7 @@ from tpkd.geometry.top_k import TopK, check_top_k
 from tpkd.theory.blocking import pair_is_blocked
 from tpkd.theory.compensation import pair_transfer_cost
 from tpkd.theory.pair import Pair, first_place, split_pair
-from tpkd.theory.truncated import BOUNDS, split_truncated
+from tpkd.theory.truncated import BOUNDS, TruncatedPair, split_truncated
 from tpkd.theory.vectors import inner
 
 
@@ -161,6 +161,11 @@ def _diagnose_truncated(
     check_top_k(top_k, student_logits.shape[-1], name="teacher_logits")
     _check_finite("student_logits", student_logits)
     _refuse_probabilities("student_logits", student_logits)
+    return diagnose_truncated_pair(cut, beta=beta, temperature=temperature)
+
+
+def diagnose_truncated_pair(cut: TruncatedPair, *, beta: float = PAPER_BETA, temperature: float = 1.0) -> Diagnosis:
+    """`diagnose` of a truncated teacher and a student that are split already and known to be right."""
     state = diagnose_pair(cut.pair, beta=beta, temperature=temperature)
     return replace(
         state,

@@ -1,0 +1,66 @@
+"""The names of examples, and the rows of a teacher cache that they belong to."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from tpkd.arrays import ARRAY_SUFFIXES, open_array
+from tpkd.errors import InputError
+from tpkd.files import read_lines, read_text, reading
+
+
+def read_ids(ids: Path | None, rows: list[int]) -> dict[int, str]:
+    """The names of a few examples; their row numbers without a file of names."""
+    if ids is None:
+        return {row: str(row) for row in rows}
+    wanted = set(rows)
+    return {row: name for row, name in enumerate(_iterate_ids(ids)) if row in wanted}
+
+
+def check_ids(path: Path, examples: int, teacher: Path) -> Path:
+    """Refuse a file of more or fewer ids than there are examples."""
+    count = sum(1 for _ in _iterate_ids(path))
+    if count != examples:
+        raise InputError(f"{path}: expected {examples} ids as in {teacher}, found {count}")
+    return path
+
+
+def read_keys(ids: Path) -> tuple[np.ndarray, np.ndarray | None]:
+    """The sample ids of a file, and the view ids where it has them."""
+    rows = []
+    for number, name in enumerate(_iterate_ids(ids)):
+        try:
+            rows.append([int(part) for part in name.replace(",", " ").split()])
+        except ValueError:
+            rows.append([])
+        if len(rows[-1]) not in (1, 2) or len(rows[-1]) != len(rows[0]):
+            raise InputError(f"{ids}: row {number}: expected a sample id, or a sample and a view id, found {name!r}")
+    if not rows:
+        raise InputError(f"{ids}: expected the sample id of every example, found none")
+    keys = np.array(rows, dtype=np.int64)
+    return keys[:, 0], keys[:, 1] if keys.shape[1] == 2 else None
+
+
+def _read_json_names(path: Path) -> list[str]:
+    with reading(path):
+        names = json.loads(read_text(path, encoding="utf-8-sig"))
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"{path}: expected a JSON list of strings, found something else")
+    return names
+
+
+def _iterate_ids(path: Path) -> Iterator[str]:
+    if path.suffix not in ARRAY_SUFFIXES:
+        yield from _read_json_names(path) if path.suffix == ".json" else read_lines(path)
+        return
+    array = open_array(path, key="ids")
+    if array.shape[1:] not in ((), (2,)) or array.dtype.is_floating_point:
+        dtype = str(array.dtype).removeprefix("torch.")
+        raise InputError(
+            f"{path}: expected one integer id per example, or a sample and a view id, found {dtype} of shape "
+            f"{array.shape}"
+        )
+    for block in array.blocks(65536):
+        yield from (" ".join(map(str, row)) for row in block.reshape(len(block), -1).tolist())
