@@ -108,7 +108,7 @@ def test_the_start_page_is_the_readme(site):
     words = " ".join(text.split())
     for sentence in (
         "copying means un-learning",
-        "There is no temperature and no weight to search",
+        "There is nothing to search",
         "no theorem promises it",
     ):
         assert sentence in words

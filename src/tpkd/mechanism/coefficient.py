@@ -60,6 +60,6 @@ def create_for_study(name: str, beta: float) -> Objective:
 
     Example:
         >>> create_for_study("tpkd", 1.0), create_for_study("ce", 1.0)
-        (TPKD(beta=1.0), CrossEntropy())
+        (TPKD(beta=1.0, temperature=1.0), CrossEntropy())
     """
     return create(name, beta=beta) if name in _FAMILY else create(name)
