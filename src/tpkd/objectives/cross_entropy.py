@@ -49,10 +49,10 @@ def cross_entropy_loss(
     student_logits: Float[Tensor, "..."],
     labels: Shaped[Tensor, "..."],
     *,
+    sample_weights: Float[Tensor, "..."] | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
     num_items: float | Tensor | None = None,
-    sample_weights: Float[Tensor, "..."] | None = None,
 ) -> Float[Tensor, "..."]:
     """Cross-entropy with the masks and the denominator that all losses here share.
 

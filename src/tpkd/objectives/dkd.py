@@ -87,10 +87,10 @@ def dkd_loss(
     temperature: float = 4.0,
     ce_weight: float = 1.0,
     kd_weight: float = 1.0,
+    sample_weights: Float[Tensor, "..."] | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
     num_items: float | Tensor | None = None,
-    sample_weights: Float[Tensor, "..."] | None = None,
 ) -> Float[Tensor, "..."]:
     """Decoupled distillation: separate weights for the teacher's confidence and for its relations among other classes.
 

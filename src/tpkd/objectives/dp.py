@@ -95,10 +95,10 @@ def dp_loss(
     *,
     supervised: bool,
     temperature: float = 1.0,
+    sample_weights: Float[Tensor, "..."] | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
     num_items: float | Tensor | None = None,
-    sample_weights: Float[Tensor, "..."] | None = None,
 ) -> Float[Tensor, "..."]:
     """DP-U and DP-S: imitate the teacher where it is the surer one, the frozen initial student elsewhere.
 

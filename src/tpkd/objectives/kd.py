@@ -89,10 +89,10 @@ def kd_loss(
     temperature: float = 4.0,
     ce_weight: float = 1.0,
     kd_weight: float = 1.0,
+    sample_weights: Float[Tensor, "..."] | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
     num_items: float | Tensor | None = None,
-    sample_weights: Float[Tensor, "..."] | None = None,
 ) -> Float[Tensor, "..."]:
     """Knowledge distillation: match the teacher's softened distribution while fitting the labels.
 

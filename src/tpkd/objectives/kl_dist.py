@@ -34,10 +34,10 @@ def kl_dist_loss(
     labels: Shaped[Tensor, "..."] | None = None,
     *,
     temperature: float = 1.0,
+    sample_weights: Float[Tensor, "..."] | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
     num_items: float | Tensor | None = None,
-    sample_weights: Float[Tensor, "..."] | None = None,
 ) -> Float[Tensor, "..."]:
     """KL-Dist: full imitation and nothing else.
 

@@ -29,10 +29,10 @@ def linear_tpkd_loss(
     bias: Float[Tensor, "K"] | None = None,
     beta: float = 0.5,
     temperature: float = 1.0,
+    sample_weights: Float[Tensor, "..."] | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
     num_items: float | Tensor | None = None,
-    sample_weights: Float[Tensor, "..."] | None = None,
 ) -> Float[Tensor, "..."]:
     """`tpkd_loss` of the logits `features @ head_weight.T + bias`, in memory that does not grow with their number.
 
@@ -81,10 +81,10 @@ def linear_top_k_tpkd_loss(
     bias: Float[Tensor, "K"] | None = None,
     beta: float = 0.5,
     temperature: float = 1.0,
+    sample_weights: Float[Tensor, "..."] | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
     num_items: float | Tensor | None = None,
-    sample_weights: Float[Tensor, "..."] | None = None,
 ) -> Float[Tensor, "..."]:
     """`top_k_tpkd_loss` of the logits `features @ head_weight.T + bias`: neither network's are held whole.
 

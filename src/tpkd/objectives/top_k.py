@@ -18,10 +18,10 @@ def top_k_tpkd_loss(
     rest_log_probs: Float[Tensor, "*positions"] | None = None,
     beta: float = 0.5,
     temperature: float = 1.0,
+    sample_weights: Float[Tensor, "..."] | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
     num_items: float | Tensor | None = None,
-    sample_weights: Float[Tensor, "..."] | None = None,
 ) -> Float[Tensor, "..."]:
     """`tpkd_loss` of a truncated teacher: no margin against any class, kept or not, is below that of the label step.
 
@@ -76,10 +76,10 @@ def top_k_kd_loss(
     rest_log_probs: Float[Tensor, "*positions"] | None = None,
     ce_weight: float = 1.0,
     kd_weight: float = 1.0,
+    sample_weights: Float[Tensor, "..."] | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
     num_items: float | Tensor | None = None,
-    sample_weights: Float[Tensor, "..."] | None = None,
 ) -> Float[Tensor, "..."]:
     """Ordinary distillation from a truncated teacher, with all classes that were cut taken as one: the comparison.
 

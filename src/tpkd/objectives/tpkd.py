@@ -39,10 +39,10 @@ def tpkd_loss(
     *,
     beta: float = 0.5,
     temperature: float = 1.0,
+    sample_weights: Float[Tensor, "..."] | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
     num_items: float | Tensor | None = None,
-    sample_weights: Float[Tensor, "..."] | None = None,
 ) -> Float[Tensor, "..."]:
     """Learn from labels and teacher without giving back any margin that the label step would have won.
 
@@ -62,14 +62,14 @@ def tpkd_loss(
             sum one, of which a row of zeros is ignored. They leave at least two classes with probability zero.
         beta: weight of the conditional direction; the paper's is 1/2.
         temperature: of the conditional distributions alone; the paper's is 1.
+        sample_weights: the shape of the positions: what the value and the direction of each are multiplied by. A weight
+            of zero contributes exactly nothing, and `"mean"` divides by the sum of weights, as `F.cross_entropy` does
+            with class weights; `tpkd.objectives.class_sample_weights` makes them of class weights.
         ignore_index: positions with this label contribute exactly nothing, whatever their logits hold.
         reduction: `"mean"` over valid positions, `"sum"`, or `"none"`.
         num_items: the count of valid positions over the whole effective batch, as denominator of `"mean"`; with it,
             gradient accumulation and data parallelism are exact under any mask. With `sample_weights`, the sum of the
             weights of valid positions.
-        sample_weights: the shape of the positions: what the value and the direction of each are multiplied by. A weight
-            of zero contributes exactly nothing, and `"mean"` divides by the sum of weights, as `F.cross_entropy` does
-            with class weights; `tpkd.objectives.class_sample_weights` makes them of class weights.
 
     Returns:
         A scalar, or for `"none"` one loss per position; float32 for half-precision logits. It supports one backward
@@ -208,10 +208,10 @@ def top_k_loss(
     class_axis: int | None = None,
     beta: float = 0.5,
     temperature: float = 1.0,
+    sample_weights: Float[Tensor, "..."] | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
     num_items: float | Tensor | None = None,
-    sample_weights: Float[Tensor, "..."] | None = None,
 ) -> Float[Tensor, "..."]:
     """`top_k_tpkd_loss` of a `TopK`, with the classes of the student on the axis of `F.cross_entropy` by default.
 

@@ -51,10 +51,10 @@ def xe_kl_loss(
     mix: float = 0.5,
     temperature: float = 1.0,
     label_term: str = "cross-entropy",
+    sample_weights: Float[Tensor, "..."] | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
     num_items: float | Tensor | None = None,
-    sample_weights: Float[Tensor, "..."] | None = None,
 ) -> Float[Tensor, "..."]:
     """XE-KL: one mixture of imitation and label learning.
 
