@@ -23,7 +23,14 @@ from training.steps import first_steps
 from training.tiny import ALIGNED, SEPARABLE, make_config, online
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
-CASES = {**SEPARABLE, "dhkd-aligned": ALIGNED, "dto-kd": {"layer_features": "own-objective"}}
+CASES = {
+    **SEPARABLE,
+    "tpkd-weighted": {},
+    "kd-weighted": {},
+    "dhkd-aligned": ALIGNED,
+    "dto-kd": {"layer_features": "own-objective"},
+}
+CLASS_WEIGHTS = {str(digit): 1 + digit / 3 for digit in range(10)}
 
 
 def all_steps(directory, micro_batch_size):
@@ -32,9 +39,11 @@ def all_steps(directory, micro_batch_size):
     for label, dtype in DTYPES.items():
         torch.set_default_dtype(dtype)
         for name, settings in CASES.items():
+            data = {"name": "digits"} | ({"class_weights": CLASS_WEIGHTS} if name.endswith("-weighted") else {})
             config = make_config(
                 directory,
-                objective={"name": name.removesuffix("-aligned"), "settings": settings},
+                data=data,
+                objective={"name": name.removesuffix("-aligned").removesuffix("-weighted"), "settings": settings},
                 teacher={"cache": str(directory / "cache"), "layers": [2]},
                 batch_size=64,
                 micro_batch_size=micro_batch_size,

@@ -22,7 +22,7 @@ from tpkd.objectives import (
     xe_kl_loss,
 )
 
-TAIL = ("ignore_index", "reduction", "num_items")
+TAIL = ("sample_weights", "ignore_index", "reduction", "num_items")
 ROW_OBJECTIVES = {name: create(name) for name in names() if isinstance(create(name), RowObjective)}
 
 
@@ -151,8 +151,9 @@ def test_unsupervised_partition_needs_no_labels():
 def test_signatures_are_the_contract():
     """The tail of every loss, and the defaults of each."""
     for loss in (tpkd_loss, kd_loss, dkd_loss, kl_dist_loss, xe_kl_loss, cross_entropy_loss, dp_loss):
-        tail = list(inspect.signature(loss).parameters.values())[-3:]
+        tail = list(inspect.signature(loss).parameters.values())[-4:]
         assert [(p.name, p.default) for p in tail] == [
+            ("sample_weights", None),
             ("ignore_index", -100),
             ("reduction", "mean"),
             ("num_items", None),

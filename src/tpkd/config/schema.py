@@ -32,6 +32,9 @@ class DataConfig(Section):
     """The folder with published data sets; default: the environment variable TPKD_DATA."""
     allow_singletons: bool = False
     """Accept a label that occurs once in a table where others occur often; otherwise it is refused as a likely typo."""
+    class_weights: Literal["balanced"] | dict[str, NonNegativeReal] | None = None
+    """How much the training samples of each class count: `balanced`, in inverse proportion to how many there are, or
+    class -> weight, by default 1; for objectives that take weights."""
 
 
 class ViewsConfig(Section):

@@ -23,6 +23,7 @@ from tpkd.objectives.registry import MethodDescription, create, describe, names,
 from tpkd.objectives.row_objective import RowObjective
 from tpkd.objectives.top_k import top_k_kd_loss, top_k_tpkd_loss
 from tpkd.objectives.tpkd import TPKD, TPKDLoss, tpkd_loss
+from tpkd.objectives.weights import class_sample_weights
 from tpkd.objectives.xe_kl import XEKL, xe_kl_loss
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "align_gradients",
     "amortised_gradient",
     "auxiliary_head",
+    "class_sample_weights",
     "create",
     "cross_entropy_loss",
     "describe",

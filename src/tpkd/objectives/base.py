@@ -35,8 +35,12 @@ class Batch:
     epoch: int | None = None
     """1-based, counted from samples consumed."""
     num_epochs: int | None = None
-    num_items: int | Tensor | None = None
-    """Valid positions of the whole effective batch, over all micro-batches and processes."""
+    num_items: float | Tensor | None = None
+    """Valid positions of the whole effective batch, over all micro-batches and processes; with `sample_weights`, the
+    sum of their weights."""
+    sample_weights: Tensor | None = None
+    """What each position's loss and gradient are multiplied by, the shape of the logits without `K`; for objectives
+    that take them."""
     reduction: str = "mean"
     """`"none"` for one loss per position, if the objective is a sum over positions; then without `num_items`."""
 
@@ -46,7 +50,8 @@ class Batch:
             raise ValueError(f"epoch: expected a count from 1, got {self.epoch}")
 
 
-BATCH_NEEDS = frozenset(field.name for field in fields(Batch)) - {"student_logits", "num_items", "reduction"}
+_NEVER_NEEDED = {"student_logits", "num_items", "sample_weights", "reduction"}
+BATCH_NEEDS = frozenset(field.name for field in fields(Batch)) - _NEVER_NEEDED
 LOOP_NEEDS = frozenset({"objective_gradients", "post_step"})
 """What a loop does rather than holds: one gradient a loss, and a second evaluation of the batch after the step."""
 
@@ -96,6 +101,11 @@ class Objective(ABC):
         """The temperature of the protected step, which a monitor observes; 1 unless the objective takes another."""
         return 1.0
 
+    @property
+    def takes_weights(self) -> bool:
+        """Whether samples may have weights, under these settings: only a sum over positions can weigh them."""
+        return False
+
     def __post_init__(self) -> None:
         """Refuse settings that no run should start with: a temperature, any `..._weight`, and what `check` refuses."""
         for name, value in vars(self).items():
@@ -136,6 +146,12 @@ class Objective(ABC):
         if batch.reduction != "mean" and not self.separable:
             problem = f"reduction: expected 'mean', got {batch.reduction!r}"
             raise ValueError(f"{problem}: objective {self.name!r} is not a sum over positions")
+        if batch.sample_weights is not None and not self.takes_weights:
+            reason = "does not take weights" if self.separable else "is not a sum over positions"
+            raise ValueError(
+                f"sample_weights: expected None, got a tensor: objective {self.name!r} {reason}; use another objective "
+                "or leave weights out"
+            )
         self.check_kinds(batch.teacher_logits, batch.labels)
         return self.compute_losses(batch)
 

@@ -49,9 +49,10 @@ def cross_entropy_loss(
     student_logits: Float[Tensor, "..."],
     labels: Shaped[Tensor, "..."],
     *,
+    sample_weights: Float[Tensor, "..."] | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
-    num_items: int | Tensor | None = None,
+    num_items: float | Tensor | None = None,
 ) -> Float[Tensor, "..."]:
     """Cross-entropy with the masks and the denominator that all losses here share.
 
@@ -60,7 +61,7 @@ def cross_entropy_loss(
     Shapes: logits `(K,)`, `(N, K)` or `(N, K, d1, ...)` with K >= 2, labels the same without K.
 
     Returns:
-        A scalar, or for `"none"` a tensor of the shape of `labels`; see `tpkd_loss` for the last three arguments.
+        A scalar, or for `"none"` a tensor of the shape of `labels`; see `tpkd_loss` for the last four arguments.
 
     Example:
         >>> import torch
@@ -68,5 +69,11 @@ def cross_entropy_loss(
         tensor(0.3423)
     """
     return CrossEntropy()(
-        student_logits, None, labels, ignore_index=ignore_index, reduction=reduction, num_items=num_items
+        student_logits,
+        None,
+        labels,
+        ignore_index=ignore_index,
+        reduction=reduction,
+        num_items=num_items,
+        sample_weights=sample_weights,
     )

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tpkd.geometry.inputs import class_indices, computation_dtype
 from tpkd.objectives.base import Batch, Objective, PaperAccuracy
 from tpkd.objectives.binary_kl import BinaryKL, BinaryKLNorm
-from tpkd.objectives.cross_entropy import cross_entropy_loss
+from tpkd.objectives.cross_entropy import CrossEntropy
 from tpkd.objectives.reduction import IGNORE_INDEX, check_weight
 from tpkd.objectives.registry import register
 
@@ -141,6 +141,11 @@ class DHKD(Objective):
         return self.head == "linear" and not self.align
 
     @property
+    def takes_weights(self) -> bool:
+        """Where the loss is a sum over samples."""
+        return self.separable
+
+    @property
     def min_rows(self) -> int:
         """Two for the nonlinear head, which normalises over a batch."""
         return 2 if self._chosen.head == "nonlinear" else 1
@@ -155,7 +160,9 @@ class DHKD(Objective):
         assert batch.labels is not None
         assert batch.teacher_logits is not None
         tail: dict[str, Any] = {"reduction": batch.reduction, "num_items": batch.num_items}
-        label = cross_entropy_loss(batch.student_logits, batch.labels, **tail)
+        if batch.sample_weights is not None:
+            tail["sample_weights"] = batch.sample_weights
+        label = CrossEntropy()(batch.student_logits, None, batch.labels, **tail)
         divergence = _DIVERGENCES[self.divergence](self.temperature)
         distillation = divergence(self._auxiliary_logits(batch), batch.teacher_logits, batch.labels, **tail)
         return {"label": self.ce_weight * label, "distillation": self._weight(batch) * distillation}
@@ -180,7 +187,10 @@ class DHKD(Objective):
         if self._head is None:
             self._head = auxiliary_head(self._chosen.head, features.shape[1], shape[1])
             self._head.to(features.device, computation_dtype(features))
-        valid = (class_indices(batch.labels) != IGNORE_INDEX).nonzero().squeeze(-1)
+        counts = class_indices(batch.labels) != IGNORE_INDEX
+        if batch.sample_weights is not None:
+            counts = counts & (batch.sample_weights != 0)
+        valid = counts.nonzero().squeeze(-1)
         if len(valid) == 0:
             return features[valid].sum().expand(shape)
         dtype = next(self._head.parameters()).dtype

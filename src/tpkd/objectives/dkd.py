@@ -87,9 +87,10 @@ def dkd_loss(
     temperature: float = 4.0,
     ce_weight: float = 1.0,
     kd_weight: float = 1.0,
+    sample_weights: Float[Tensor, "..."] | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
-    num_items: int | Tensor | None = None,
+    num_items: float | Tensor | None = None,
 ) -> Float[Tensor, "..."]:
     """Decoupled distillation: separate weights for the teacher's confidence and for its relations among other classes.
 
@@ -99,7 +100,7 @@ def dkd_loss(
     Shapes: logits `(K,)`, `(N, K)` or `(N, K, d1, ...)` with K >= 3, labels the same without K.
 
     Returns:
-        A scalar, or for `"none"` a tensor of the shape of `labels`; see `tpkd_loss` for the last three arguments.
+        A scalar, or for `"none"` a tensor of the shape of `labels`; see `tpkd_loss` for the last four arguments.
 
     Example:
         >>> import torch
@@ -108,5 +109,11 @@ def dkd_loss(
         tensor(4.7350)
     """
     return DKD(alpha, beta, temperature, ce_weight, kd_weight, warmup_epochs=0)(
-        student_logits, teacher_logits, labels, ignore_index=ignore_index, reduction=reduction, num_items=num_items
+        student_logits,
+        teacher_logits,
+        labels,
+        ignore_index=ignore_index,
+        reduction=reduction,
+        num_items=num_items,
+        sample_weights=sample_weights,
     )

@@ -95,9 +95,10 @@ def dp_loss(
     *,
     supervised: bool,
     temperature: float = 1.0,
+    sample_weights: Float[Tensor, "..."] | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
-    num_items: int | Tensor | None = None,
+    num_items: float | Tensor | None = None,
 ) -> Float[Tensor, "..."]:
     """DP-U and DP-S: imitate the teacher where it is the surer one, the frozen initial student elsewhere.
 
@@ -107,7 +108,7 @@ def dp_loss(
     Shapes: logits `(K,)`, `(N, K)` or `(N, K, d1, ...)` with K >= 2, labels the same without K; DP-U may go without.
 
     Returns:
-        A scalar, or for `"none"` one loss per position; see `tpkd_loss` for the last three arguments.
+        A scalar, or for `"none"` one loss per position; see `tpkd_loss` for the last four arguments.
 
     Example:
         >>> student, teacher = torch.tensor([[2.0, 0.5, -1.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.5, -1.0]])
@@ -125,4 +126,5 @@ def dp_loss(
         ignore_index=ignore_index,
         reduction=reduction,
         num_items=num_items,
+        sample_weights=sample_weights,
     )

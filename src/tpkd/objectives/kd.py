@@ -89,9 +89,10 @@ def kd_loss(
     temperature: float = 4.0,
     ce_weight: float = 1.0,
     kd_weight: float = 1.0,
+    sample_weights: Float[Tensor, "..."] | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
-    num_items: int | Tensor | None = None,
+    num_items: float | Tensor | None = None,
 ) -> Float[Tensor, "..."]:
     """Knowledge distillation: match the teacher's softened distribution while fitting the labels.
 
@@ -101,7 +102,7 @@ def kd_loss(
     Shapes: logits `(K,)`, `(N, K)` or `(N, K, d1, ...)` with K >= 2, labels the same without K.
 
     Returns:
-        A scalar, or for `"none"` a tensor of the shape of `labels`; see `tpkd_loss` for the last three arguments.
+        A scalar, or for `"none"` a tensor of the shape of `labels`; see `tpkd_loss` for the last four arguments.
 
     Example:
         >>> import torch
@@ -110,5 +111,11 @@ def kd_loss(
         tensor(0.8531)
     """
     return KD(temperature, ce_weight, kd_weight)(
-        student_logits, teacher_logits, labels, ignore_index=ignore_index, reduction=reduction, num_items=num_items
+        student_logits,
+        teacher_logits,
+        labels,
+        ignore_index=ignore_index,
+        reduction=reduction,
+        num_items=num_items,
+        sample_weights=sample_weights,
     )

@@ -34,9 +34,10 @@ def kl_dist_loss(
     labels: Shaped[Tensor, "..."] | None = None,
     *,
     temperature: float = 1.0,
+    sample_weights: Float[Tensor, "..."] | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
-    num_items: int | Tensor | None = None,
+    num_items: float | Tensor | None = None,
 ) -> Float[Tensor, "..."]:
     """KL-Dist: full imitation and nothing else.
 
@@ -46,7 +47,7 @@ def kl_dist_loss(
     Shapes: logits `(K,)`, `(N, K)` or `(N, K, d1, ...)` with K >= 2, labels the same without K.
 
     Returns:
-        A scalar, or for `"none"` one loss per position; see `tpkd_loss` for the last three arguments.
+        A scalar, or for `"none"` one loss per position; see `tpkd_loss` for the last four arguments.
 
     Example:
         >>> import torch
@@ -54,5 +55,11 @@ def kl_dist_loss(
         tensor(0.4017)
     """
     return KLDist(temperature)(
-        student_logits, teacher_logits, labels, ignore_index=ignore_index, reduction=reduction, num_items=num_items
+        student_logits,
+        teacher_logits,
+        labels,
+        ignore_index=ignore_index,
+        reduction=reduction,
+        num_items=num_items,
+        sample_weights=sample_weights,
     )

@@ -9,11 +9,12 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from tpkd.geometry.directions import check_beta
-from tpkd.geometry.inputs import TPKD_NEEDS_THREE_CLASSES, check_logits
+from tpkd.geometry.inputs import TPKD_NEEDS_THREE_CLASSES, check_logits, computation_dtype
 from tpkd.geometry.top_k import TopK, check_top_k_range
 from tpkd.objectives.injection import inject_gradients, refuse_second_derivative, refuse_transforms, scale_rows
 from tpkd.objectives.reduction import check_reduction, check_temperature, denominator, flat_labels
 from tpkd.objectives.tpkd_fast import values_and_direction
+from tpkd.objectives.weights import weight_rows
 
 _CHUNK_BYTES = 64 * 2**20
 """Student logits that exist at a time."""
@@ -28,9 +29,10 @@ def linear_tpkd_loss(
     bias: Float[Tensor, "K"] | None = None,
     beta: float = 0.5,
     temperature: float = 1.0,
+    sample_weights: Float[Tensor, "..."] | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
-    num_items: int | Tensor | None = None,
+    num_items: float | Tensor | None = None,
 ) -> Float[Tensor, "..."]:
     """`tpkd_loss` of the logits `features @ head_weight.T + bias`, in memory that does not grow with their number.
 
@@ -43,7 +45,7 @@ def linear_tpkd_loss(
         teacher_logits: the shape of `features` with K in the place of D; no gradient flows to it.
         labels: integer classes, the shape of `features` without D.
         bias: `(K,)` or none.
-        beta: see `tpkd_loss`, as `temperature`, `ignore_index`, `reduction` and `num_items`.
+        beta: see `tpkd_loss`, as `temperature`, `ignore_index`, `reduction`, `num_items` and `sample_weights`.
 
     Returns:
         What `tpkd_loss` returns. With `"none"` the backward pass computes the logits a second time.
@@ -63,7 +65,7 @@ def linear_tpkd_loss(
     if teacher_logits.shape != expected:
         raise ValueError(f"teacher_logits: expected shape {expected}, got {tuple(teacher_logits.shape)}")
     teacher = teacher_logits.detach().reshape(-1, len(head_weight))
-    settings = _Settings(beta, temperature, ignore_index, reduction, num_items)
+    settings = _Settings(beta, temperature, ignore_index, reduction, num_items, sample_weights)
     return _linear_loss((features, head_weight, bias), teacher, labels, settings)
 
 
@@ -79,9 +81,10 @@ def linear_top_k_tpkd_loss(
     bias: Float[Tensor, "K"] | None = None,
     beta: float = 0.5,
     temperature: float = 1.0,
+    sample_weights: Float[Tensor, "..."] | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
-    num_items: int | Tensor | None = None,
+    num_items: float | Tensor | None = None,
 ) -> Float[Tensor, "..."]:
     """`top_k_tpkd_loss` of the logits `features @ head_weight.T + bias`: neither network's are held whole.
 
@@ -101,7 +104,7 @@ def linear_top_k_tpkd_loss(
         expected = f"the positions of features {tuple(features.shape[:-1])}"
         raise ValueError(f"top_log_probs: expected {expected}, got {tuple(top_k.shape)}")
     check_top_k_range(top_k, len(head_weight))
-    settings = _Settings(beta, temperature, ignore_index, reduction, num_items)
+    settings = _Settings(beta, temperature, ignore_index, reduction, num_items, sample_weights)
     return _linear_loss((features, head_weight, bias), top_k.rows(), labels, settings)
 
 
@@ -111,7 +114,8 @@ class _Settings:
     temperature: float
     ignore_index: int
     reduction: str
-    num_items: int | Tensor | None
+    num_items: float | Tensor | None
+    sample_weights: Tensor | None
 
 
 _Inputs = tuple[Tensor, Tensor, Tensor | None]
@@ -121,20 +125,24 @@ def _linear_loss(inputs: _Inputs, teacher: Tensor | TopK, labels: Tensor, settin
     features, head_weight, bias = inputs
     check_beta(settings.beta)
     check_temperature(settings.temperature)
-    check_reduction(settings.reduction, settings.num_items)
+    check_reduction(settings.reduction, settings.num_items, weighted=settings.sample_weights is not None)
     refuse_transforms(*inputs)
     y, valid = flat_labels(labels, features.shape[:-1], len(head_weight), settings.ignore_index)
+    weights: Tensor | None = None
+    if settings.sample_weights is not None:
+        weights, valid = weight_rows(settings.sample_weights, labels.shape, computation_dtype(features), valid)
     inputs = (features.reshape(-1, features.shape[-1]), head_weight, bias)
     wanted = tuple(torch.is_grad_enabled() and x is not None and x.requires_grad for x in inputs)
     lesson = _Lesson(teacher, y, valid, settings.beta, settings.temperature)
     if settings.reduction == "none":
         recomputed: Tensor = _Recompute.apply(lesson, wanted, *inputs)  # type: ignore[no-untyped-call]
-        return recomputed.reshape(labels.shape)
-    values, gradients = _accumulate(inputs, lesson, wanted)
-    total = values.sum()
+        weighed = recomputed if weights is None else recomputed * weights
+        return weighed.reshape(labels.shape)
+    values, gradients = _accumulate(inputs, lesson, wanted, weights)
+    total = values.sum() if weights is None else (values * weights).sum()
     if any(wanted):
         total = inject_gradients(inputs, gradients, total)
-    return total if settings.reduction == "sum" else total / denominator(y.shape[0], valid, settings.num_items)
+    return total if settings.reduction == "sum" else total / denominator(y.shape[0], valid, settings.num_items, weights)
 
 
 def _check_head(features: Tensor, head_weight: Tensor, bias: Tensor | None) -> None:
@@ -166,7 +174,7 @@ class _Lesson:
 def _accumulate(
     inputs: _Inputs, lesson: _Lesson, wanted: tuple[bool, ...], weights: Float[Tensor, "rows"] | None = None
 ) -> tuple[Float[Tensor, "rows"], tuple[Tensor | None, ...]]:
-    """The loss of every row, and the wanted gradients of their sum, weighted by row."""
+    """The loss of every row, and the wanted gradients of their sum under `weights`, which the losses are without."""
     features, head_weight = inputs[0].detach(), inputs[1].detach()
     bias = None if inputs[2] is None else inputs[2].detach()
     # Sums over many rows are kept in float32 at least; autograd returns them in the dtype of the parameter.

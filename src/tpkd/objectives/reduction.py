@@ -19,6 +19,7 @@ from tpkd.geometry.inputs import (
     check_same_shape,
     computation_dtype,
 )
+from tpkd.objectives.weights import weight_rows
 
 IGNORE_INDEX = -100
 """The label of a position to leave out, as everywhere in torch."""
@@ -34,9 +35,11 @@ class Rows:
     labels: Int[Tensor, "rows"] | Float[Tensor, "rows K"]
     """Classes, or probabilities that sum to one."""
     valid: Bool[Tensor, "rows"] | None
-    """`None` where all rows are known to be valid."""
+    """`None` where all rows are known to be valid. A row of weight zero is not."""
     position_shape: torch.Size
     """The shape of the labels, to which per-position losses return."""
+    weights: Float[Tensor, "rows"] | None = None
+    """What each row is multiplied by, zero where it is not valid; `None` where none were given."""
 
 
 def as_rows(
@@ -47,6 +50,7 @@ def as_rows(
     ignore_index: int,
     min_classes: int = 2,
     labels_only_mask: bool = False,
+    sample_weights: Float[Tensor, "..."] | None = None,
 ) -> Rows:
     """Check logits `(K,)`, `(N, K)` or `(N, K, d1, ...)` with labels of the same shape without `K`, and flatten them.
 
@@ -69,12 +73,15 @@ def as_rows(
         classes = torch.zeros(position_shape.numel(), dtype=torch.long, device=student_logits.device)
     else:
         classes, valid = flat_labels(labels, position_shape, num_classes, ignore_index)
+    weights: Tensor | None = None
+    if sample_weights is not None:
+        weights, valid = weight_rows(sample_weights, position_shape, dtype, valid)
 
     def rows(logits: Tensor) -> Tensor:
         return without_ignored(logit_rows(logits.to(dtype), class_axis), valid)
 
     companions = {name: rows(logits.detach()) for name, logits in others.items()}
-    return Rows(rows(student_logits), companions, classes, valid, position_shape)
+    return Rows(rows(student_logits), companions, classes, valid, position_shape, weights)
 
 
 def soft_rows(
@@ -169,53 +176,71 @@ def _may_all_be_classes(
 
 
 def reduce_rows(
-    losses: Float[Tensor, "rows"], rows: Rows, *, reduction: str, num_items: int | Tensor | None
+    losses: Float[Tensor, "rows"], rows: Rows, *, reduction: str, num_items: float | Tensor | None
 ) -> Float[Tensor, "*positions"]:
-    """Zero what is ignored and reduce over valid positions.
+    """Zero what is ignored, weigh the rest and reduce over valid positions.
 
     `"mean"` divides by `num_items`, the count of valid positions over the whole effective batch, or by this call's own
-    count. With nothing valid the result is a zero that keeps the graph.
+    count; with weights, both are the sum of the weights of valid positions. With nothing valid the result is a zero
+    that keeps the graph.
     """
-    check_reduction(reduction, num_items)
+    check_reduction(reduction, num_items, weighted=rows.weights is not None)
     losses = without_ignored(losses, rows.valid)
+    if rows.weights is not None:
+        losses = losses * rows.weights
     if reduction == "none":
         return losses.reshape(rows.position_shape)
     total = losses.sum()
     if reduction == "sum":
         return total
-    return total / denominator(losses.shape[0], rows.valid, num_items)
+    return total / denominator(losses.shape[0], rows.valid, num_items, rows.weights)
 
 
-def denominator(num_rows: int, valid: Bool[Tensor, "rows"] | None, num_items: int | Tensor | None) -> int | Tensor:
+def denominator(
+    num_rows: int,
+    valid: Bool[Tensor, "rows"] | None,
+    num_items: float | Tensor | None,
+    weights: Float[Tensor, "rows"] | None = None,
+) -> float | Tensor:
     """What a mean divides by: `num_items` or the count of valid rows, at least 1; a plain number if it may be read.
+
+    With weights, which are zero where a row is not valid, it is `num_items` or their sum, which may be below 1.
 
     Example:
         >>> denominator(2, torch.tensor([True, False]), None), denominator(2, None, None)
         (1, 2)
+        >>> denominator(2, None, None, torch.tensor([0.5, 0.25]))
+        0.75
     """
+    if weights is not None:
+        total = weights.sum() if num_items is None else num_items
+        if isinstance(total, Tensor) and not can_read_values(total):
+            return torch.where(total == 0, 1.0, total).reshape(())
+        return float(total) or 1.0  # with nothing valid the mean is a zero
     count = num_items if num_items is not None else num_rows if valid is None else valid.sum()
     if isinstance(count, Tensor) and not can_read_values(count):
         return count.reshape(()).clamp(min=1)
     return max(int(count), 1)
 
 
-def check_reduction(reduction: str, num_items: int | Tensor | None) -> None:
-    """Refuse an unknown reduction, and a count where no mean is taken."""
+def check_reduction(reduction: str, num_items: float | Tensor | None, *, weighted: bool = False) -> None:
+    """Refuse an unknown reduction, and a count where no mean is taken; `weighted` counts are sums of weights."""
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"reduction: expected 'mean', 'sum' or 'none', got {reduction!r}")
     if num_items is None:
         return
     if reduction != "mean":
         raise ValueError(f"num_items: expected None with reduction={reduction!r}; it is the denominator of 'mean' only")
+    expected = "the sum of the weights of valid positions" if weighted else "a count of valid positions"
     if not isinstance(num_items, Real | Tensor):
-        raise ValueError(f"num_items: expected a count of valid positions, got {type(num_items).__name__}")
+        raise ValueError(f"num_items: expected {expected}, got {type(num_items).__name__}")
     if isinstance(num_items, Tensor):
         if num_items.numel() != 1:
             raise ValueError(f"num_items: expected one count, got a tensor of shape {tuple(num_items.shape)}")
         if not can_read_values(num_items):
             return
-    if not (0 <= num_items < math.inf and num_items == int(num_items)):
-        raise ValueError(f"num_items: expected a count of valid positions, got {num_items}")
+    if not (0 <= num_items < math.inf and (weighted or num_items == int(num_items))):
+        raise ValueError(f"num_items: expected {expected}, got {num_items}")
 
 
 def check_temperature(temperature: float) -> None:

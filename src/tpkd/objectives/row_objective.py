@@ -40,6 +40,11 @@ class RowObjective(Objective):
         """Labels and teacher, unless a method says otherwise: `needs = frozenset({...})` is enough."""
         return frozenset({"labels", "teacher_logits"})
 
+    @property
+    def takes_weights(self) -> bool:
+        """Wherever the loss is a sum over positions."""
+        return self.separable
+
     @abstractmethod
     def row_losses(self, *args: Any, **kwargs: Any) -> Float[Tensor, "rows"]:
         """The loss of each row: `row_losses(self, student, teacher, labels)`, of `(rows, K)` twice and `(rows,)`.
@@ -58,11 +63,12 @@ class RowObjective(Objective):
         initial_logits: Float[Tensor, "..."] | None = None,
         ignore_index: int = IGNORE_INDEX,
         reduction: str = "mean",
-        num_items: int | Tensor | None = None,
+        num_items: float | Tensor | None = None,
+        sample_weights: Float[Tensor, "..."] | None = None,
         **more: Any,
     ) -> Float[Tensor, "..."]:
         """The loss as a function; see `tpkd_loss` for the arguments. `more` is what else `row_losses` takes."""
-        check_reduction(reduction, num_items)
+        check_reduction(reduction, num_items, weighted=sample_weights is not None)
         self.check_kinds(teacher_logits, labels)
         needs, given = self.needs, {"teacher_logits": teacher_logits, "initial_logits": initial_logits}
         others: dict[str, Any] = {name: logits for name, logits in given.items() if name in needs}
@@ -77,6 +83,7 @@ class RowObjective(Objective):
             ignore_index=ignore_index,
             min_classes=self.min_classes,
             labels_only_mask="labels" not in needs,
+            sample_weights=sample_weights,
         )
         teacher = rows.others.pop("teacher_logits", None) if top_k is None else top_k.rows()
         losses = self.row_losses(rows.student, teacher, rows.labels, **rows.others, **more)
@@ -86,4 +93,6 @@ class RowObjective(Objective):
         """One loss, `"loss"`."""
         more: dict[str, Any] = {name: getattr(batch, name) for name in _BY_KEYWORD & self.needs}
         more |= {"reduction": batch.reduction, "num_items": batch.num_items}
+        if batch.sample_weights is not None:
+            more["sample_weights"] = batch.sample_weights
         return {"loss": self(batch.student_logits, batch.teacher_logits, batch.labels, **more)}

@@ -18,9 +18,10 @@ def top_k_tpkd_loss(
     rest_log_probs: Float[Tensor, "*positions"] | None = None,
     beta: float = 0.5,
     temperature: float = 1.0,
+    sample_weights: Float[Tensor, "..."] | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
-    num_items: int | Tensor | None = None,
+    num_items: float | Tensor | None = None,
 ) -> Float[Tensor, "..."]:
     """`tpkd_loss` of a truncated teacher: no margin against any class, kept or not, is below that of the label step.
 
@@ -36,7 +37,7 @@ def top_k_tpkd_loss(
         labels: integer classes `(*positions)`.
         label_log_probs: the teacher's for the label, which win over a label among the top k; nan where not known.
         rest_log_probs: the log of the total of all classes not given; left out, one minus what is given.
-        beta: see `tpkd_loss`, as `ignore_index`, `reduction` and `num_items`.
+        beta: see `tpkd_loss`, as `ignore_index`, `reduction`, `num_items` and `sample_weights`.
         temperature: other than 1 the completed teacher is softened; then no descent of the value is promised.
 
     Returns:
@@ -61,6 +62,7 @@ def top_k_tpkd_loss(
         ignore_index=ignore_index,
         reduction=reduction,
         num_items=num_items,
+        sample_weights=sample_weights,
     )
 
 
@@ -74,9 +76,10 @@ def top_k_kd_loss(
     rest_log_probs: Float[Tensor, "*positions"] | None = None,
     ce_weight: float = 1.0,
     kd_weight: float = 1.0,
+    sample_weights: Float[Tensor, "..."] | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
-    num_items: int | Tensor | None = None,
+    num_items: float | Tensor | None = None,
 ) -> Float[Tensor, "..."]:
     """Ordinary distillation from a truncated teacher, with all classes that were cut taken as one: the comparison.
 
@@ -100,4 +103,5 @@ def top_k_kd_loss(
         ignore_index=ignore_index,
         reduction=reduction,
         num_items=num_items,
+        sample_weights=sample_weights,
     )

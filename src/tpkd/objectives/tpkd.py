@@ -29,6 +29,7 @@ from tpkd.objectives.row_objective import RowObjective
 from tpkd.objectives.tpkd_fast import values_and_direction
 from tpkd.objectives.tpkd_kernel import kernel_takes
 from tpkd.objectives.tpkd_traced import traced_tpkd_loss
+from tpkd.objectives.weights import weight_rows
 
 
 def tpkd_loss(
@@ -38,9 +39,10 @@ def tpkd_loss(
     *,
     beta: float = 0.5,
     temperature: float = 1.0,
+    sample_weights: Float[Tensor, "..."] | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
-    num_items: int | Tensor | None = None,
+    num_items: float | Tensor | None = None,
 ) -> Float[Tensor, "..."]:
     """Learn from labels and teacher without giving back any margin that the label step would have won.
 
@@ -60,10 +62,14 @@ def tpkd_loss(
             sum one, of which a row of zeros is ignored. They leave at least two classes with probability zero.
         beta: weight of the conditional direction; the paper's is 1/2.
         temperature: of the conditional distributions alone; the paper's is 1.
+        sample_weights: the shape of the positions: what the value and the direction of each are multiplied by. A weight
+            of zero contributes exactly nothing, and `"mean"` divides by the sum of weights, as `F.cross_entropy` does
+            with class weights; `tpkd.objectives.class_sample_weights` makes them of class weights.
         ignore_index: positions with this label contribute exactly nothing, whatever their logits hold.
         reduction: `"mean"` over valid positions, `"sum"`, or `"none"`.
         num_items: the count of valid positions over the whole effective batch, as denominator of `"mean"`; with it,
-            gradient accumulation and data parallelism are exact under any mask.
+            gradient accumulation and data parallelism are exact under any mask. With `sample_weights`, the sum of the
+            weights of valid positions.
 
     Returns:
         A scalar, or for `"none"` one loss per position; float32 for half-precision logits. It supports one backward
@@ -80,29 +86,48 @@ def tpkd_loss(
         (tensor(0.6084), tensor([[-0.3960,  0.2660, -0.0708,  0.2009]]))
         >>> tpkd_loss(student, teacher, torch.tensor([[0.7, 0.3, 0.0, 0.0]]), temperature=4.0).detach()
         tensor(1.1782)
+        >>> pair = student.detach().expand(2, -1), teacher.expand(2, -1), torch.tensor([0, 1])
+        >>> tpkd_loss(*pair, sample_weights=torch.tensor([3.0, 1.0]), reduction="none")
+        tensor([1.8252, 2.0851])
     """
     check_beta(beta)
     check_temperature(temperature)
     refuse_transforms(student_logits)
     class_axis = check_class_axis(student_logits, {"teacher_logits": teacher_logits}, min_classes=3)
-    check_reduction(reduction, num_items)
+    check_reduction(reduction, num_items, weighted=sample_weights is not None)
     shape = student_logits.shape
     position_shape, num_classes = shape[:class_axis] + shape[class_axis + 1 :], shape[class_axis]
     z, zt = logit_rows(student_logits, class_axis), logit_rows(teacher_logits.detach(), class_axis)
     valid: Tensor | None = None
     if not (isinstance(labels, Tensor) and labels.is_floating_point()):
         y, valid = flat_labels(labels, position_shape, num_classes, ignore_index)
-    elif labels.shape == shape and kernel_takes(z, zt, labels) and not torch.compiler.is_compiling():
+    elif _kernel_may_look(z, zt, labels, shape) and sample_weights is None:
         y = logit_rows(labels.detach(), class_axis)  # the kernel looks at them
     else:
         y, valid = soft_rows(labels, shape, class_axis, computation_dtype(student_logits, teacher_logits))
         check_support(y > 0)
         if can_read_values(y) and ((y > 0).sum(-1) == 1).all():
             y = y.argmax(-1)  # one class each: the same bits as labels
+    weights: Tensor | None = None
+    if sample_weights is not None:
+        weights, valid = weight_rows(sample_weights, position_shape, computation_dtype(z, zt), valid)
     losses = protected_rows(
-        z, zt, y, valid, beta=float(beta), temperature=float(temperature), reduction=reduction, num_items=num_items
+        z,
+        zt,
+        y,
+        valid,
+        beta=float(beta),
+        temperature=float(temperature),
+        reduction=reduction,
+        num_items=num_items,
+        weights=weights,
     )
     return losses.reshape(position_shape) if reduction == "none" else losses
+
+
+def _kernel_may_look(z: Tensor, zt: Tensor, labels: Tensor, shape: torch.Size) -> bool:
+    """Whether soft labels go to the kernel as they are, which finds the rows to ignore while it computes."""
+    return labels.shape == shape and kernel_takes(z, zt, labels) and not torch.compiler.is_compiling()
 
 
 def protected_rows(
@@ -114,9 +139,12 @@ def protected_rows(
     beta: float,
     temperature: float,
     reduction: str,
-    num_items: int | Tensor | None,
+    num_items: float | Tensor | None,
+    weights: Float[Tensor, "rows"] | None = None,
 ) -> Float[Tensor, "..."]:
     """The reduced loss of rows that were checked, by whichever code computes it fastest.
+
+    `weights` are zero where a row is not valid.
 
     Example:
         >>> import torch
@@ -125,11 +153,11 @@ def protected_rows(
         tensor(2.1972)
     """
     if torch.compiler.is_compiling() and not kernel_takes(z, zt, y):
-        return _traced_rows(z, zt, y, valid, beta, temperature, reduction, num_items)
-    count = denominator(z.shape[0], valid, num_items) if reduction == "mean" else 1
+        return _traced_rows(z, zt, y, valid, beta, temperature, reduction, num_items, weights)
+    count = denominator(z.shape[0], valid, num_items, weights) if reduction == "mean" else 1
     # A known weight of all rows goes straight into the gradient. Not in float16, which would lose small entries that a
     # loss scale saves: there, as with a weight for each row, the backward pass multiplies.
-    is_weighted = isinstance(count, int) and reduction != "none" and z.dtype != torch.float16
+    is_weighted = isinstance(count, int) and reduction != "none" and z.dtype != torch.float16 and weights is None
     weight = 1 / int(count) if is_weighted else 1.0
     wanted = z.requires_grad and torch.is_grad_enabled()
     found = values_and_direction(z.detach(), zt, y, valid, beta, weight, wanted, temperature=temperature)
@@ -143,6 +171,8 @@ def protected_rows(
             found.direction.mul_(correction)
     if found.direction is not None:
         losses = inject_direction(z, found.direction, losses)
+    if weights is not None:
+        losses = losses * weights  # the backward pass does the same to the directions
     return losses if is_weighted or reduction == "none" else losses.sum() / count
 
 
@@ -154,17 +184,20 @@ def _traced_rows(
     beta: float,
     temperature: float,
     reduction: str,
-    num_items: int | Tensor | None,
+    num_items: float | Tensor | None,
+    weights: Tensor | None,
 ) -> Tensor:
     dtype = computation_dtype(z, zt.log_probs if isinstance(zt, TopK) else zt)
     # Replaced before any arithmetic: what is ignored reaches neither the value nor the gradient.
     student = without_ignored(z.to(dtype), valid)
     teacher = zt if isinstance(zt, TopK) else without_ignored(zt.to(dtype), valid)
     losses = without_ignored(traced_tpkd_loss(student, teacher, y, beta=beta, temperature=temperature), valid)
+    if weights is not None:
+        losses = losses * weights
     if reduction == "none":
         return losses
     total = losses.sum()
-    return total if reduction == "sum" else total / denominator(losses.shape[0], valid, num_items)
+    return total if reduction == "sum" else total / denominator(losses.shape[0], valid, num_items, weights)
 
 
 def top_k_loss(
@@ -175,9 +208,10 @@ def top_k_loss(
     class_axis: int | None = None,
     beta: float = 0.5,
     temperature: float = 1.0,
+    sample_weights: Float[Tensor, "..."] | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
-    num_items: int | Tensor | None = None,
+    num_items: float | Tensor | None = None,
 ) -> Float[Tensor, "..."]:
     """`top_k_tpkd_loss` of a `TopK`, with the classes of the student on the axis of `F.cross_entropy` by default.
 
@@ -190,12 +224,16 @@ def top_k_loss(
     check_beta(beta)
     check_temperature(temperature)
     refuse_transforms(student_logits)
-    check_reduction(reduction, num_items)
+    check_reduction(reduction, num_items, weighted=sample_weights is not None)
     if isinstance(student_logits, Tensor) and student_logits.ndim > 1:
         student_logits = student_logits.movedim(1 if class_axis is None else class_axis, -1)
     check_top_k_batch(student_logits, teacher_logits, labels, ignore_index=ignore_index)
     num_classes, position_shape = student_logits.shape[-1], student_logits.shape[:-1]
     y, valid = flat_labels(labels, position_shape, num_classes, ignore_index)
+    weights: Tensor | None = None
+    if sample_weights is not None:
+        dtype = computation_dtype(student_logits, teacher_logits.log_probs)
+        weights, valid = weight_rows(sample_weights, position_shape, dtype, valid)
     losses = protected_rows(
         student_logits.reshape(-1, num_classes),
         teacher_logits.rows(),
@@ -205,6 +243,7 @@ def top_k_loss(
         temperature=float(temperature),
         reduction=reduction,
         num_items=num_items,
+        weights=weights,
     )
     return losses.reshape(position_shape) if reduction == "none" else losses
 
@@ -233,7 +272,12 @@ class TPKDLoss(nn.Module):
         self.reduction = reduction
 
     def forward(
-        self, student_logits: Tensor, teacher_logits: Tensor, labels: Tensor, num_items: int | Tensor | None = None
+        self,
+        student_logits: Tensor,
+        teacher_logits: Tensor,
+        labels: Tensor,
+        num_items: float | Tensor | None = None,
+        sample_weights: Tensor | None = None,
     ) -> Tensor:
         """The loss of one call; see `tpkd_loss`."""
         return tpkd_loss(
@@ -245,6 +289,7 @@ class TPKDLoss(nn.Module):
             ignore_index=self.ignore_index,
             reduction=self.reduction,
             num_items=num_items,
+            sample_weights=sample_weights,
         )
 
     def extra_repr(self) -> str:

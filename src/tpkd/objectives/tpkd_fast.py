@@ -79,11 +79,13 @@ def values_and_direction(
         found = kernel_values_and_direction(*given, temperature=temperature, overwrite=overwrite)
         if found is not None:
             return found
-        labels, valid = soft_rows(labels, labels.shape, 1, torch.float32)
+        labels, not_zero = soft_rows(labels, labels.shape, 1, torch.float32)
         check_support(labels > 0)
-        given = (student, teacher, labels, valid, beta, weight, wanted)
+        counts = not_zero if valid is None else valid if not_zero is None else valid & not_zero
+        given = (student, teacher, labels, counts, beta, weight, wanted)
         found = _by_blocks(*given, temperature=temperature, overwrite=overwrite)
-        return found._replace(ignored=0 if valid is None else int((~valid).sum()))
+        # As the kernel does: rows that were said to be ignored are not counted.
+        return found._replace(ignored=int((~counts).sum()) if valid is None and counts is not None else 0)
     return _by_blocks(*given, temperature=temperature, overwrite=overwrite)
 
 

@@ -51,9 +51,10 @@ def xe_kl_loss(
     mix: float = 0.5,
     temperature: float = 1.0,
     label_term: str = "cross-entropy",
+    sample_weights: Float[Tensor, "..."] | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
-    num_items: int | Tensor | None = None,
+    num_items: float | Tensor | None = None,
 ) -> Float[Tensor, "..."]:
     """XE-KL: one mixture of imitation and label learning.
 
@@ -64,7 +65,7 @@ def xe_kl_loss(
     Shapes: logits `(K,)`, `(N, K)` or `(N, K, d1, ...)` with K >= 2, labels the same without K.
 
     Returns:
-        A scalar, or for `"none"` a tensor of the shape of `labels`; see `tpkd_loss` for the last three arguments.
+        A scalar, or for `"none"` a tensor of the shape of `labels`; see `tpkd_loss` for the last four arguments.
 
     Example:
         >>> import torch
@@ -73,5 +74,11 @@ def xe_kl_loss(
         tensor(0.3720)
     """
     return XEKL(mix, temperature, label_term)(
-        student_logits, teacher_logits, labels, ignore_index=ignore_index, reduction=reduction, num_items=num_items
+        student_logits,
+        teacher_logits,
+        labels,
+        ignore_index=ignore_index,
+        reduction=reduction,
+        num_items=num_items,
+        sample_weights=sample_weights,
     )

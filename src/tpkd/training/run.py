@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tpkd.config.loading import ConfigError, keyed
 from tpkd.config.schema import RunConfig
@@ -31,6 +31,7 @@ from tpkd.teacher.teacher import Teacher
 from tpkd.theory.monitor import MIN_CLASSES
 from tpkd.training.fitting import check_mixed, check_truncated
 from tpkd.training.optimizer import build_optimizer
+from tpkd.training.weights import check_weighted, class_weights_of
 
 _PRECISION = {"fp32": "no", "fp16": "fp16", "bf16": "bf16"}
 
@@ -66,6 +67,8 @@ class Run:
     optimizer: torch.optim.Optimizer
     teacher: Teacher | None
     initial: Teacher | None
+    class_weights: Tensor | None = None
+    """How much a sample of each class counts; None where all count once."""
 
     @property
     def can_look(self) -> bool:
@@ -213,6 +216,7 @@ def assemble(config: RunConfig, accelerator: Any, directory: Path) -> Run:
         optimizer=optimizer,
         teacher=teacher,
         initial=initial,
+        class_weights=class_weights_of(config, dataset),
     )
     run.check_shares()
     # Last: what was drawn until here, a probe fitted or only read, must not reach the dropout of the first step.
@@ -253,6 +257,7 @@ def build_objective(config: RunConfig, student: Classifier, teacher: Teacher | N
         raise ConfigError(f"teacher.cache: {held}, and objective {chosen.name!r} compares layers")
     check_truncated(config, objective, teacher)
     check_mixed(config, objective)
+    check_weighted(config, objective)
     if "features" in objective.needs and not student.has_linear_head:
         raise ConfigError(f"student.model: objective {chosen.name!r} needs one linear head on the features")
     with keyed("objective"):

@@ -12,6 +12,7 @@ from tpkd.data.batches import SampleBatch
 from tpkd.geometry.top_k import EMPTY, TopK
 from tpkd.objectives.base import Batch
 from tpkd.objectives.reduction import IGNORE_INDEX
+from tpkd.objectives.weights import class_sample_weights
 from tpkd.teacher.mixture import mixture_log_probs
 from tpkd.teacher.teacher import Answers, CachedTeacher, Teacher
 from tpkd.theory.monitor import observe
@@ -69,7 +70,7 @@ def take_step(run: Run, step: int, samples: SampleBatch, *, look: bool = False) 
     """
     before = random_state() if "post_step" in run.objective.needs else None
     count = run.accelerator.reduce(_valid_rows(samples.labels).sum().to(run.accelerator.device))
-    seen = _Seen(count)
+    seen = _Seen(count, _sum_of_weights(run, samples))
     run.optimizer.zero_grad()
     if "objective_gradients" in run.objective.needs:
         _combined_gradient(run, step, samples, seen, look)
@@ -85,8 +86,17 @@ def take_step(run: Run, step: int, samples: SampleBatch, *, look: bool = False) 
     skipped = bool(run.accelerator.optimizer_step_was_skipped)
     if before is not None and not skipped:
         with replayed(before, run.module), torch.no_grad():
-            run.objective.after_step(_effective_batch(run, step, samples, count))
+            run.objective.after_step(_effective_batch(run, step, samples, seen.num_items))
     return StepOutcome(totals["loss"], totals["metric"], totals["monitor"], norm, skipped)
+
+
+def _sum_of_weights(run: Run, samples: SampleBatch) -> Tensor | None:
+    """Of the valid samples of all processes; None where every sample counts once."""
+    if run.class_weights is None:
+        return None
+    weights = class_sample_weights(samples.labels, run.class_weights.to(samples.labels.device))
+    total: Tensor = run.accelerator.reduce(weights.sum().to(run.accelerator.device))
+    return total
 
 
 def _summed_gradient(run: Run, step: int, samples: SampleBatch, seen: "_Seen", look: bool) -> None:
@@ -95,7 +105,7 @@ def _summed_gradient(run: Run, step: int, samples: SampleBatch, seen: "_Seen", l
     for position, piece in enumerate(pieces):
         last = position == len(pieces) - 1
         with nullcontext() if last else run.accelerator.no_sync(run.module):
-            batch = _forward(run, step, piece, seen.count, look)
+            batch = _forward(run, step, piece, seen.num_items, look)
             losses = run.objective.losses(batch)
             # Processes are averaged, but their losses are parts of one mean already.
             total = sum(losses.values(), torch.zeros((), device=run.accelerator.device))
@@ -120,7 +130,7 @@ def _combined_gradient(run: Run, step: int, samples: SampleBatch, seen: "_Seen",
     gradients: dict[str, Tensor] = {}
     with run.accelerator.no_sync(run.module):
         for piece in run.micro_batches(step, samples):
-            batch = _forward(run, step, piece, seen.count, look)
+            batch = _forward(run, step, piece, seen.num_items, look)
             losses = run.objective.losses(batch)
             for position, (name, loss) in enumerate(losses.items(), start=1):
                 # Scaled, because half-precision activations carry this gradient too.
@@ -143,8 +153,8 @@ def _combined_gradient(run: Run, step: int, samples: SampleBatch, seen: "_Seen",
         parameter.grad = part.view_as(parameter).to(parameter.dtype).clone()
 
 
-def _forward(run: Run, step: int, piece: SampleBatch, count: Tensor, look: bool) -> Batch:
-    needs = run.objective.needs
+def _forward(run: Run, step: int, piece: SampleBatch, num_items: Tensor, look: bool) -> Batch:
+    needs, weights = run.objective.needs, run.class_weights
     layers = run.config.student.layers if "layer_features" in needs else ()
     output = run.module(piece.inputs, layers)
     teacher, initial = None, None if run.initial is None else _answers(run.initial, piece).logits
@@ -161,7 +171,8 @@ def _forward(run: Run, step: int, piece: SampleBatch, count: Tensor, look: bool)
         teacher_layer_features=teacher.layer_features if teacher is not None and layers else None,
         epoch=run.epoch_of(step),
         num_epochs=run.config.epochs,
-        num_items=count,
+        num_items=num_items,
+        sample_weights=None if weights is None else class_sample_weights(piece.labels, weights.to(piece.labels.device)),
     )
 
 
@@ -176,9 +187,9 @@ def _answers(teacher: Teacher, piece: SampleBatch, *, with_layers: bool = False)
     return replace(answers, logits=mixture_log_probs(answers.logits, others.logits, partners.own_shares))
 
 
-def _effective_batch(run: Run, step: int, samples: SampleBatch, count: Tensor) -> Batch:
+def _effective_batch(run: Run, step: int, samples: SampleBatch, num_items: Tensor) -> Batch:
     """The whole batch of all processes, evaluated without a graph."""
-    batches = [_forward(run, step, piece, count, look=False) for piece in run.micro_batches(step, samples)]
+    batches = [_forward(run, step, piece, num_items, look=False) for piece in run.micro_batches(step, samples)]
     merged = {field.name: [getattr(batch, field.name) for batch in batches] for field in fields(Batch)}
     return replace(batches[0], **{name: _merge(run, name, values) for name, values in merged.items()})
 
@@ -213,8 +224,11 @@ def _is_finite(value: float) -> bool:
 class _Seen:
     """Sums over the micro-batches of a step, and who was in it."""
 
-    def __init__(self, count: Tensor) -> None:
+    def __init__(self, count: Tensor, sum_of_weights: Tensor | None) -> None:
         self.count = count
+        """Valid samples: what metrics and the monitor, which know no weights, are averaged over."""
+        self.num_items = count if sum_of_weights is None else sum_of_weights
+        """What the losses are divided by."""
         self._sums: dict[str, dict[str, Tensor]] = {"loss": {}, "metric": {}, "monitor": {}}
         self._rows: list[tuple[SampleBatch, Batch]] = []
         self._totals: dict[str, dict[str, float]] | None = None
