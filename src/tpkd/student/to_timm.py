@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tpkd.errors import extra
+from tpkd.errors import InputError, extra, reason, shortened
 from tpkd.files import write_file
 from tpkd.models.vision import TimmClassifier
 from tpkd.models.weights import save_weights
@@ -25,6 +25,7 @@ def write_timm(student: Student, folder: Path) -> list[str]:
         Notes for the model card.
 
     Raises:
+        InputError: timm has no network of this name without the auxiliary head that the run has removed.
         MismatchError: timm computes other logits.
     """
     with extra("vision"):
@@ -34,7 +35,12 @@ def write_timm(student: Student, folder: Path) -> list[str]:
     save_weights(network, folder / WEIGHTS_NAME, student.class_names)
     config = _config(student, network)
     write_file(folder / CONFIG_NAME, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
-    loaded = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
+    try:
+        loaded = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
+    except RuntimeError as error:  # of a network whose auxiliary head the run has removed
+        raise InputError(
+            f"{student.recipe.model}: timm does not load it: {shortened(reason(error))}; use onnx or safetensors"
+        ) from error
     inputs = torch.rand(2, *config["pretrained_cfg"]["input_size"], generator=torch.Generator().manual_seed(0))
     (expected,) = student.logits(iter([inputs]))
     with torch.no_grad():
