@@ -35,6 +35,7 @@ ALLOWED = {
     "models": BASE | {"config", "data"},
     "teacher": BASE | {"geometry", "config", "data", "models", "competence"},
     "training": (MATHS | RUN) - {"parameter_space"},
+    "student": RUN | {"training"},
     "report": set(),
     "competence": {"report"},
     "diagnosis": BASE | TOOLKIT | {"geometry", "theory", "teacher"},
@@ -44,8 +45,8 @@ ALLOWED = {
     "figures": BASE | {"geometry", "theory", "report"},
     "demo": RUN | {"training", "compare", "diagnosis", "mechanism", "figures"},
     "integrations": BASE | {"geometry", "objectives", "theory", "teacher", "training"},
-    "cli": MATHS | RUN | TOOLKIT | SUBJECTS | {"training"},
-    "__init__": {"geometry", "theory", "parameter_space", "objectives"},
+    "cli": MATHS | RUN | TOOLKIT | SUBJECTS | {"training", "student"},
+    "__init__": {"geometry", "theory", "parameter_space", "objectives", "student", "errors"},
     "__main__": {"cli"},
 }
 RECORDS_ONLY = ("record", "tables", "charts", "reading", "page", "terminal")
@@ -54,6 +55,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 TESTS = Path(__file__).parent
 ELSEWHERE = {
     "models/vision": "models_timm",
+    "student/to_timm": "models_timm",
     "integrations/timm": "integrations_timm",
     "integrations/vocabulary": "integrations/transformers",
 }
@@ -176,4 +178,5 @@ def test_top_level_names_are_the_contract():
         *("diagnose", "frontier", "is_blocked", "log_transfer_path", "min_confidence", "min_log_odds", "transfer_cost"),
         *("alignment_bound", "conditional_distortion_limit", "joint_distortion_limit", "retention_bound"),
         *("certify", "exact_head_update"),
+        *("load_student",),
     }

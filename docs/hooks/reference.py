@@ -15,6 +15,7 @@ PACKAGES = (
     *("tpkd.objectives", "tpkd.theory", "tpkd.geometry", "tpkd.parameter_space"),
     *("tpkd.integrations.transformers", "tpkd.integrations.timm", "tpkd.integrations.lightning"),
     *("tpkd.training", "tpkd.teacher.cache", "tpkd.data", "tpkd.models.registry", "tpkd.models.weights"),
+    "tpkd.student.loading",
     *("tpkd.config.schema", "tpkd.config.loading"),
     *("tpkd.errors", "tpkd.record", "tpkd.diagnosis.record", "tpkd.compare.record", "tpkd.mechanism.record"),
 )
@@ -39,7 +40,9 @@ def public_names(module: str) -> dict[str, str]:
         defined = [node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
         return {name: module for name in defined if not name.startswith("_")}
     names = ast.literal_eval(listed[0])
-    imports = (node for node in tree.body if isinstance(node, ast.ImportFrom))
+    # A name that is imported on its first use is imported by type checkers alone, under an `if`.
+    top = [inner for node in tree.body for inner in (node.body if isinstance(node, ast.If) else [node])]
+    imports = (node for node in top if isinstance(node, ast.ImportFrom))
     homes = {alias.name: str(node.module) for node in imports for alias in node.names}
     return {name: home for name, home in homes.items() if name in names} | {
         name: module for name in names if name not in homes

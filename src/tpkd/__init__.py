@@ -1,5 +1,8 @@
 """Task-preserving knowledge distillation: learn from a teacher without giving anything back."""
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
 from tpkd.geometry import (
     TopK,
     alignment_bound,
@@ -35,6 +38,9 @@ from tpkd.theory import (
     transfer_cost,
 )
 
+if _TYPE_CHECKING:
+    from tpkd.student.loading import load_student
+
 __all__ = [
     "TPKDLoss",
     "TopK",
@@ -53,6 +59,7 @@ __all__ = [
     "kl_dist_loss",
     "linear_top_k_tpkd_loss",
     "linear_tpkd_loss",
+    "load_student",
     "log_transfer_path",
     "margins",
     "min_confidence",
@@ -66,3 +73,14 @@ __all__ = [
     "transfer_cost",
     "xe_kl_loss",
 ]
+
+
+def __getattr__(name: str) -> _Any:
+    """Import `load_student` on its first use: it needs the libraries of the extra `train`, the other names do not."""
+    if name != "load_student":
+        raise AttributeError(f"module 'tpkd' has no attribute {name!r}")
+    from tpkd.errors import extra
+
+    with extra("train"):
+        from tpkd.student.loading import load_student
+    return load_student

@@ -14,8 +14,10 @@ from tpkd.cli.check_loss import check_loss
 from tpkd.cli.compare import compare
 from tpkd.cli.demo import demo
 from tpkd.cli.diagnose import diagnose
+from tpkd.cli.export import export
 from tpkd.cli.figures import figures
 from tpkd.cli.methods import methods
+from tpkd.cli.predict import predict
 from tpkd.cli.report import report
 from tpkd.cli.study import study
 from tpkd.cli.train import train
@@ -28,7 +30,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for verb in (diagnose, train, compare, report, figures, methods, demo, check_loss):
+for verb in (diagnose, train, predict, export, compare, report, figures, methods, demo, check_loss):
     app.command()(verb)
 app.add_typer(cache, name="cache")
 app.add_typer(study, name="study")

@@ -1,0 +1,1 @@
+"""A trained student on its own: loaded, asked for predictions, and handed to other libraries."""
