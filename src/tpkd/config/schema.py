@@ -23,15 +23,49 @@ from tpkd.config.section import (
 from tpkd.config.study import StudyConfig
 
 
+class ColumnsConfig(Section):
+    """The columns of a table; one that is not named is recognised by its usual names."""
+
+    text: str | None = None
+    """Default: `text`, `sentence`, `utterance` or `content`."""
+    image: str | None = None
+    """Encoded images, in the kinds `parquet`, `arrow`, `disk` and `hf`; default: `image` or `img`."""
+    label: str | None = None
+    """Default: `label`, `labels`, `category`, `intent`, `class`, `target` or `fine_label`."""
+    id: str | None = None
+    """What tells the samples of a part apart when rows are added or moved; default: the number of the row."""
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The columns that are named."""
+        return self.model_dump(exclude_none=True)
+
+
+class SplitsConfig(Section):
+    """The files of the parts in the folder of the data, or the names of its splits in the library `datasets`."""
+
+    train: LocalPath | None = None
+    test: LocalPath | None = None
+    validation: LocalPath | None = None
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The parts that are named."""
+        return self.model_dump(exclude_none=True)
+
+
 class DataConfig(Section):
     """The data set."""
 
     name: Source
-    """A name such as `digits`, `clinc150` or `cifar100`, or a kind and its path such as `folder:PATH` or `csv:PATH`."""
+    """A name such as `digits`, `clinc150` or `cifar100`, or a kind and its path: `folder`, `csv`, `tsv`, `jsonl`,
+    `parquet` or `arrow`, as in `folder:PATH`; `disk:FOLDER`, written by `save_to_disk`; or `hf:ID`, from the hub."""
     root: LocalPath | None = None
     """The folder with published data sets; default: the environment variable TPKD_DATA."""
     allow_singletons: bool = False
     """Accept a label that occurs once in a table where others occur often; otherwise it is refused as a likely typo."""
+    columns: ColumnsConfig = ColumnsConfig()
+    splits: SplitsConfig = SplitsConfig()
 
 
 class ViewsConfig(Section):

@@ -15,8 +15,14 @@ def load_data(config: RunConfig, split: str) -> Dataset:
     """The samples of a split; a limit always takes the same random subset."""
     with keyed("data"):
         root = None if config.data.root is None else expand_data(config.data.root)
-        name, allow_singletons = expand_data(config.data.name), config.data.allow_singletons
-        dataset = load_dataset(name, split, root=root, allow_singletons=allow_singletons)
+        dataset = load_dataset(
+            expand_data(config.data.name),
+            split,
+            root=root,
+            allow_singletons=config.data.allow_singletons,
+            columns=config.data.columns.given,
+            splits={name: expand_data(part) for name, part in config.data.splits.given.items()},
+        )
     limit = config.limit if split == "train" else config.evaluation.limit
     if limit is None or limit >= len(dataset):
         return dataset
