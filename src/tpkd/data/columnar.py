@@ -17,14 +17,16 @@ from tpkd.data.columns import Chosen, Columns
 from tpkd.data.dataset import Dataset, ImageColumn
 from tpkd.data.parts import find_files, find_part
 from tpkd.data.tables import Rows, check_row, check_text, encode_labels, sample_ids
-from tpkd.errors import InputError, did_you_mean, extra, reason, shortened, some
+from tpkd.errors import InputError, extra, reason, shortened, some
 from tpkd.files import file_size
 
 KINDS = ("parquet", "arrow", "disk", "hf")
 MAX_TABLE_BYTES = 16 << 30
 """Of the columns that are held in memory; beyond it, a small file that unpacks without end is more likely."""
 
-_HUB_ID = re.compile(r"([\w.-]+/)?[\w.-]+", re.ASCII)
+_NO_FINGERPRINT = "unused"
+"""The library would read all bytes of a table for a fingerprint that we never ask for."""
+_HUB_ID = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*", re.ASCII)
 
 
 class _Table(NamedTuple):
@@ -88,7 +90,10 @@ def _rows(table: _Table, columns: Columns) -> tuple[Chosen, Any, Rows]:
     chosen = columns.choose(where, data.column_names, images=True)
     held = chosen.names if chosen.kind == "text" else chosen.names[1:]
     with _library(where):
+        # Arrow trusts the offsets in a file unless asked; those of a damaged one would end the process.
+        data.select_columns([chosen.input]).with_format("arrow")[:].validate(full=True)
         values = data.select_columns(list(dict.fromkeys(held))).with_format("arrow")[:]
+        values.validate(full=True)
         if values.nbytes > MAX_TABLE_BYTES:
             raise InputError(f"{where}: expected at most {MAX_TABLE_BYTES} bytes in {', '.join(held)}, found more")
         read = {name: values.column(name).to_pylist() for name in held}
@@ -154,9 +159,8 @@ def _open(kind: str, split: str, path: Path, splits: Mapping[str, str] | None) -
         return _Table(where, parts.with_format(None))
     part = find_part(where, split, parts.keys(), splits)
     if part.name not in parts:
-        found = f"found {some(list(parts))}{did_you_mean(part.name, parts)}"
-        way_out = "name the parts with data.splits"
-        raise InputError(f"{where}: expected the part {part.name!r}, {found}; {way_out}")
+        found = f"found {some(list(parts))}; name the parts with data.splits"
+        raise InputError(f"{where}: expected the part {part.name!r}, {found}")
     return _Table(f"{where}, {part.name}", parts[part.name].with_format(None), part.note)
 
 
@@ -170,13 +174,14 @@ def _read_file(kind: str, file: Path) -> Any:
             held = sum(opened.metadata.row_group(group).total_byte_size for group in range(opened.num_row_groups))
             if held > MAX_TABLE_BYTES:
                 raise InputError(f"{file}: expected at most {MAX_TABLE_BYTES} bytes when unpacked, found {held}")
-            return datasets.Dataset(opened.read())
+            return datasets.Dataset(opened.read(), fingerprint=_NO_FINGERPRINT)
     with pa.memory_map(str(file)) as source:
         try:
-            return datasets.Dataset(pa.ipc.open_file(source).read_all())
+            table = pa.ipc.open_file(source).read_all()
         except pa.ArrowInvalid:  # the other of Arrow's two formats, which the library writes itself
             source.seek(0)
-            return datasets.Dataset(pa.ipc.open_stream(source).read_all())
+            table = pa.ipc.open_stream(source).read_all()
+        return datasets.Dataset(table, fingerprint=_NO_FINGERPRINT)
 
 
 def _from_disk(folder: Path) -> Any:
