@@ -59,13 +59,26 @@ class DataConfig(Section):
 
     name: Source
     """A name such as `digits`, `clinc150` or `cifar100`, or a kind and its path: `folder`, `csv`, `tsv`, `jsonl`,
-    `parquet` or `arrow`, as in `folder:PATH`; `disk:FOLDER`, written by `save_to_disk`; or `hf:ID`, from the hub."""
+    `parquet` or `arrow`, as in `folder:PATH`; `disk:FOLDER`, written by `save_to_disk`; `hf:ID`, from the hub; or
+    `vector:PATH`, features in `.npz`, `.safetensors` or `.npy` files."""
     root: LocalPath | None = None
     """The folder with published data sets; default: the environment variable TPKD_DATA."""
     allow_singletons: bool = False
     """Accept a label that occurs once in a table where others occur often; otherwise it is refused as a likely typo."""
     columns: ColumnsConfig = ColumnsConfig()
     splits: SplitsConfig = SplitsConfig()
+    test: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Share of each class of the training part that is held out as the test part, for data without one."""
+    per_class: Count | None = None
+    """Maximum number of training samples of each class, drawn by `seed`; default: all."""
+    seed: Seed = 0
+    """Draws what `test` and `per_class` take; separate from the run's seed, so runs share their data."""
+
+    @model_validator(mode="after")
+    def _has_one_test_part(self) -> Self:
+        if self.test is not None and self.splits.test is not None:
+            raise ValueError(f"test: expected none beside splits.test, found {self.test}")
+        return self
 
 
 class ViewsConfig(Section):

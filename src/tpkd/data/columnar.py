@@ -205,8 +205,8 @@ def _fetch(name: str) -> Any:
     import datasets
 
     hub_id, _, configuration = name.partition(":")
-    if not _HUB_ID.fullmatch(hub_id):
-        raise InputError(f"hf:{name}: expected an id of the hub such as owner/name, found {shortened(hub_id)!r}")
+    if not _HUB_ID.fullmatch(hub_id) or "/" in configuration:
+        raise InputError(f"hf:{name}: expected an id of the hub such as owner/name, found {shortened(name)!r}")
     if Path(hub_id).exists():
         # The library would take it instead of the hub's.
         raise InputError(

@@ -15,6 +15,7 @@ from tpkd.data.digits import load_digits
 from tpkd.data.folder import load_folder
 from tpkd.data.jsonl import jsonl_rows
 from tpkd.data.tables import RowReader, load_table
+from tpkd.data.vectors import load_vectors
 from tpkd.errors import InputError, did_you_mean
 
 SPLITS = ("train", "test", "validation")
@@ -52,7 +53,8 @@ def load_dataset(
             (`cifar-100-python/` or `cifar100.npz` under the root); "folder:PATH" (`train/CLASS/` and `test/CLASS/` with
             images); "jsonl:PATH", "csv:PATH", "tsv:PATH", "parquet:PATH" or "arrow:PATH" (a file, or a directory with
             `train.jsonl` and `test.jsonl` and so on); "disk:FOLDER" (written by `save_to_disk` of the library
-            `datasets`) or "hf:ID" (an id of the Hugging Face hub).
+            `datasets`) or "hf:ID" (an id of the Hugging Face hub); "vector:PATH" (features and labels in a `.npz`,
+            `.safetensors` or `.npy` file, or one such file per part in a directory).
         split: "train", "test" or "validation", which digits, clinc150 and cifar100 do not have.
         root: the folder that holds published data sets, by default what the variable TPKD_DATA names. A relative PATH
             starts there when a root is given, else in the working directory.
@@ -83,6 +85,8 @@ def load_dataset(
             kind, split, place, columns=chosen, splits=splits, allow_singletons=allow_singletons
         )
     chosen.refuse(name)
+    if kind == "vector":
+        return load_vectors(split, place, splits=splits, allow_singletons=allow_singletons)
     if splits:
         raise InputError(f"{name}: expected no data.splits, found {', '.join(splits)}: its parts have fixed names")
     if kind in LOADERS:
@@ -98,7 +102,7 @@ def check_dataset(name: str) -> None:
     Example:
         >>> check_dataset("folder:photos")
     """
-    kinds = (*LOADERS, *TABLES, *columnar.KINDS)
+    kinds = (*LOADERS, "vector", *TABLES, *columnar.KINDS)
     names = ("digits", *PUBLISHED, *(f"{kind}:{'ID' if kind == 'hf' else 'PATH'}" for kind in kinds))
     kind, _, path = name.partition(":")
     if kind not in kinds if path else name not in names:
