@@ -20,7 +20,12 @@ def test_numbers_are_labels_by_their_digits(tmp_path):
     [
         ("a.jsonl", '{"text": "x", "label": "a"}\n{"text": "x"', "a.jsonl: line 2: expected a JSON object"),
         ("a.jsonl", '["x", "a"]', "a.jsonl: line 1: expected an object with text and label"),
-        ("a.jsonl", '{"text": "x"}', "a.jsonl: line 1: expected an object with text and label"),
+        ("a.jsonl", '{"text": "x"}', "a.jsonl: line 1: expected the columns text and label, found 'text'"),
+        (
+            "a.jsonl",
+            '{"text": "x", "label": "a"}\n{"text": "y"}',
+            "a.jsonl: line 2: expected an object with text and label",
+        ),
         ("a.jsonl", '{"text": 1, "label": "a"}', "a.jsonl: line 1: text: expected a text, found 1"),
         ("a.jsonl", '{"text": "x", "label": 1.5}', "a.jsonl: line 1: label: expected a name or a whole number"),
         ("a.jsonl", '{"text": "x", "label": true}', "a.jsonl: line 1: label: expected a name or a whole number"),

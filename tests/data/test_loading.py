@@ -11,7 +11,7 @@ def test_unknown_names_are_refused(monkeypatch):
         load_dataset("mnist", "train")
     with pytest.raises(InputError, match=r"data set: expected one of .* found 'folder:'"):
         load_dataset("folder:", "train")
-    with pytest.raises(InputError, match=r"split: expected train or test, found 'val'"):
+    with pytest.raises(InputError, match=r"split: expected train, test or validation, found 'val'"):
         load_dataset("digits", "val")
     monkeypatch.delenv("TPKD_DATA", raising=False)
     with pytest.raises(InputError, match=r"clinc150: expected the folder that holds it .* TPKD_DATA"):

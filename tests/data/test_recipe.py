@@ -41,7 +41,7 @@ def test_the_recipe_adds_a_kind_that_trains(tmp_path):
     shutil.copytree(Path(tpkd.__file__).parent, tmp_path / "src/tpkd", ignore=shutil.ignore_patterns("__pycache__"))
     files = follow(section, tmp_path)
     assert len(files) == 3
-    follow(section.replace("tsv", "tsw"), tmp_path)  # after one kind there is still room for another
+    follow(section.replace("fasttext", "fasttexu"), tmp_path)  # after one kind there is still room for another
 
     def run(*command):
         environment = {**os.environ, "PYTHONPATH": str(tmp_path / "src")}
@@ -50,11 +50,12 @@ def test_the_recipe_adds_a_kind_that_trains(tmp_path):
 
     run("pytest", "-q", "-p", "no:cacheprovider", files[-1])
     for split in ("train", "test"):
-        lines = [f"{label}\t{text} {n}" for n in range(6) for label, text in [("a", "one"), ("b", "two"), ("c", "six")]]
-        (tmp_path / f"{split}.tsv").write_text("\n".join(lines))
+        pairs = [("a", "one"), ("b", "two"), ("c", "six")]
+        lines = [f"__label__{label} {text} {n}" for n in range(6) for label, text in pairs]
+        (tmp_path / f"{split}.fasttext").write_text("\n".join(lines))
     config = {
         "output": "run",
-        "data": {"name": "tsv:."},
+        "data": {"name": "fasttext:."},
         "student": {
             "model": "builtin:bert",
             "options": {"layers": 1, "hidden_size": 8, "heads": 1, "vocab_size": 50, "pooling": "mean"},

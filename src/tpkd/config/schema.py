@@ -23,11 +23,44 @@ from tpkd.config.section import (
 from tpkd.config.study import StudyConfig
 
 
+class ColumnsConfig(Section):
+    """The columns of a table; one that is not named is recognised by its usual names."""
+
+    text: str | None = None
+    """Default: `text`, `sentence`, `utterance` or `content`."""
+    image: str | None = None
+    """Encoded images, in the kinds `parquet`, `arrow`, `disk` and `hf`; default: `image` or `img`."""
+    label: str | None = None
+    """Default: `label`, `labels`, `category`, `intent`, `class`, `target` or `fine_label`."""
+    id: str | None = None
+    """What tells the samples of a part apart when rows are added or moved; default: the number of the row."""
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The columns that are named."""
+        return self.model_dump(exclude_none=True)
+
+
+class SplitsConfig(Section):
+    """The files of the parts in the folder of the data, or the names of its splits in the library `datasets`."""
+
+    train: LocalPath | None = None
+    test: LocalPath | None = None
+    validation: LocalPath | None = None
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The parts that are named."""
+        return self.model_dump(exclude_none=True)
+
+
 class DataConfig(Section):
     """The data set."""
 
     name: Source
-    """A name such as `digits`, `clinc150` or `cifar100`, or a kind and its path such as `folder:PATH` or `csv:PATH`."""
+    """A name such as `digits`, `clinc150` or `cifar100`, or a kind and its path: `folder`, `csv`, `tsv`, `jsonl`,
+    `parquet` or `arrow`, as in `folder:PATH`; `disk:FOLDER`, written by `save_to_disk`; `hf:ID`, from the hub; or
+    `vector:PATH`, features in `.npz`, `.safetensors` or `.npy` files."""
     root: LocalPath | None = None
     """The folder with published data sets; default: the environment variable TPKD_DATA."""
     allow_singletons: bool = False
@@ -35,6 +68,20 @@ class DataConfig(Section):
     class_weights: Literal["balanced"] | dict[str, NonNegativeReal] | None = None
     """How much the training samples of each class count: `balanced`, in inverse proportion to how many there are, or
     class -> weight, by default 1; for objectives that take weights."""
+    columns: ColumnsConfig = ColumnsConfig()
+    splits: SplitsConfig = SplitsConfig()
+    test: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Share of each class of the training part that is held out as the test part, for data without one."""
+    per_class: Count | None = None
+    """Maximum number of training samples of each class, drawn by `seed`; default: all."""
+    seed: Seed = 0
+    """Draws what `test` and `per_class` take; separate from the run's seed, so runs share their data."""
+
+    @model_validator(mode="after")
+    def _has_one_test_part(self) -> Self:
+        if self.test is not None and self.splits.test is not None:
+            raise ValueError(f"test: expected none beside splits.test, found {self.test}")
+        return self
 
 
 class ViewsConfig(Section):

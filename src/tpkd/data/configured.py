@@ -5,6 +5,7 @@ import numpy as np
 from tpkd.config.loading import expand_data, keyed
 from tpkd.config.schema import RunConfig
 from tpkd.data.dataset import Dataset
+from tpkd.data.draws import draw_per_class, hold_out
 from tpkd.data.loading import load_dataset
 from tpkd.data.order import SampleOrder
 
@@ -13,10 +14,23 @@ _LIMIT_SEED = 0
 
 def load_data(config: RunConfig, split: str) -> Dataset:
     """The samples of a split; a limit always takes the same random subset."""
+    data = config.data
+    held_out = data.test is not None and split != "validation"
     with keyed("data"):
-        root = None if config.data.root is None else expand_data(config.data.root)
-        name, allow_singletons = expand_data(config.data.name), config.data.allow_singletons
-        dataset = load_dataset(name, split, root=root, allow_singletons=allow_singletons)
+        root = None if data.root is None else expand_data(data.root)
+        dataset = load_dataset(
+            expand_data(data.name),
+            "train" if held_out else split,
+            root=root,
+            allow_singletons=data.allow_singletons,
+            columns=data.columns.given,
+            splits={name: expand_data(part) for name, part in data.splits.given.items()},
+        )
+        if held_out:
+            assert data.test is not None
+            dataset = dict(zip(("train", "test"), hold_out(dataset, data.test, data.seed), strict=True))[split]
+        if data.per_class is not None and split == "train":
+            dataset = draw_per_class(dataset, data.per_class, data.seed)
     limit = config.limit if split == "train" else config.evaluation.limit
     if limit is None or limit >= len(dataset):
         return dataset

@@ -1,36 +1,39 @@
-"""The kind `csv:PATH`: texts and labels as comma-separated values below a line of column names."""
+"""The kinds `csv:PATH` and `tsv:PATH`: texts and labels, separated by commas or tabs, below a line of column names."""
 
 import csv
 from collections.abc import Iterator
 from pathlib import Path
 
-from tpkd.data.tables import LABEL, TEXT
+from tpkd.data.columns import Columns
 from tpkd.errors import InputError
 from tpkd.files import read_lines
 
 
-def csv_rows(path: Path) -> Iterator[tuple[int, object, object]]:
-    """Line, text and label of every sample; other columns are ignored.
+def csv_rows(path: Path, columns: Columns, *, delimiter: str = ",") -> Iterator[tuple[int, object, object, object]]:
+    """Line, text, label and id of every sample; other columns are ignored.
 
     Raises:
         InputError: missing or duplicate columns, or a row with more or fewer fields than columns.
     """
-    reader = csv.reader(read_lines(path, keep_ends=True), strict=True)
+    reader = csv.reader(read_lines(path, keep_ends=True), strict=True, delimiter=delimiter)
     try:
-        columns = next(reader, [])
-        if not {TEXT, LABEL} <= set(columns):
-            raise InputError(f"{path}: line 1: expected the columns text and label, found {', '.join(columns)!r}")
-        for name in (TEXT, LABEL):
-            if columns.count(name) > 1:
-                raise InputError(f"{path}: line 1: duplicate column {name!r}")
-        text, label = columns.index(TEXT), columns.index(LABEL)
+        names = next(reader, [])
+        chosen = columns.choose(f"{path}: line 1", names)
+        text, label = names.index(chosen.input), names.index(chosen.label)
+        sample_id = None if chosen.id is None else names.index(chosen.id)
         for fields in filter(None, reader):  # an empty line is not a row
             line = f"{path}: line {reader.line_num}"
-            if len(fields) != len(columns):
-                hint = "; put a text that holds a comma into quotation marks" * (len(fields) > len(columns))
-                raise InputError(f"{line}: expected {len(columns)} fields as in line 1, found {len(fields)}{hint}")
-            if fields == columns:
+            if len(fields) != len(names):
+                sign = "comma" if delimiter == "," else "tab"
+                hint = f"; put a text that holds a {sign} into quotation marks" * (len(fields) > len(names))
+                raise InputError(f"{line}: expected {len(names)} fields as in line 1, found {len(fields)}{hint}")
+            if fields == names:
                 raise InputError(f"{line}: expected a row, found the column names again")
-            yield reader.line_num, fields[text], fields[label]
+            yield reader.line_num, fields[text], fields[label], None if sample_id is None else fields[sample_id]
     except csv.Error as error:
         raise InputError(f"{path}: line {reader.line_num}: not CSV: {error}") from error
+
+
+def tsv_rows(path: Path, columns: Columns) -> Iterator[tuple[int, object, object, object]]:
+    """Line, text, label and id of every sample, as `csv_rows` with tabs."""
+    return csv_rows(path, columns, delimiter="\t")

@@ -1,17 +1,18 @@
 """Labelled samples with stable ids: the common form of every data set."""
 
 import hashlib
+import io
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import IO, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tpkd.errors import InputError, extra, reason
-from tpkd.files import open_regular, sha256
+from tpkd.errors import InputError, extra, reason, shortened
+from tpkd.files import open_regular, read_bounded, sha256
 
 Kind: TypeAlias = Literal["vector", "image", "text"]
 RawInputs: TypeAlias = np.ndarray | list[np.ndarray] | list[str]
@@ -19,6 +20,8 @@ RawInputs: TypeAlias = np.ndarray | list[np.ndarray] | list[str]
 
 IMAGE_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Formats Pillow may decode, whatever the suffix: for some other formats it runs external programs."""
+MAX_IMAGE_BYTES = 1 << 30
+"""Of an encoded image that a table names by its path."""
 
 
 @dataclass(frozen=True)
@@ -35,25 +38,73 @@ class ImageFiles:
 
     def decode(self, position: int) -> np.ndarray:
         """One image as uint8 (H, W, 3); a file that is not an image is refused by name."""
-        with extra("train"):
-            from PIL import Image
         path = self.root / self.paths[position]
-        try:
-            with open_regular(path) as file, Image.open(file, formats=IMAGE_FORMATS) as image:
-                pixels = image.width * image.height
-                if Image.MAX_IMAGE_PIXELS is not None and pixels > Image.MAX_IMAGE_PIXELS:
-                    found = f"{image.width} × {image.height}"
-                    raise InputError(
-                        f"{path}: expected an image of at most {Image.MAX_IMAGE_PIXELS} pixels, found {found}"
-                    )
-                return np.asarray(image.convert("RGB"))
-        except InputError:
-            raise
-        except Exception as error:  # Pillow's decoders raise almost any exception on damaged files
-            raise InputError(f"{path}: expected an image, found none that can be decoded: {reason(error)}") from error
+        with open_regular(path) as file:
+            return _decode(str(path), file)
+
+    def subset(self, positions: NDArray[np.int64]) -> "ImageFiles":
+        """The images at the given positions."""
+        return ImageFiles(self.root, tuple(self.paths[position] for position in positions))
 
 
-Inputs: TypeAlias = np.ndarray | ImageFiles | tuple[str, ...]
+@dataclass(frozen=True)
+class ImageColumn:
+    """Encoded images in a column of a table, read from it and decoded on access."""
+
+    where: str
+    cells: Any = field(repr=False)
+    """From a row to a mapping with `column`: bytes, or a mapping with `bytes` or `path`, as the library `datasets`
+    gives an image that it does not decode."""
+    column: str
+    rows: NDArray[np.int64] = field(repr=False)
+
+    def __len__(self) -> int:
+        """The number of images."""
+        return len(self.rows)
+
+    def encoded(self, position: int) -> bytes:
+        """The bytes of one image file; a cell that holds none is refused by its row."""
+        row = int(self.rows[position])
+        cell = self.cells[row][self.column]
+        if isinstance(cell, dict):
+            content, path = cell.get("bytes"), cell.get("path")
+            if content is None and isinstance(path, str) and path:
+                return read_bounded(path, MAX_IMAGE_BYTES)
+            cell = content
+        if not isinstance(cell, bytes):
+            found = shortened(repr(cell), 60)
+            raise InputError(f"{self.where}: line {row + 1}: {self.column}: expected an image, found {found}")
+        return cell
+
+    def decode(self, position: int) -> np.ndarray:
+        """One image as uint8 (H, W, 3)."""
+        where = f"{self.where}: line {int(self.rows[position]) + 1}: {self.column}"
+        return _decode(where, io.BytesIO(self.encoded(position)))
+
+    def subset(self, positions: NDArray[np.int64]) -> "ImageColumn":
+        """The images at the given positions."""
+        return replace(self, rows=self.rows[positions])
+
+
+def _decode(where: str, file: IO[bytes]) -> np.ndarray:
+    with extra("train"):
+        from PIL import Image
+    try:
+        with Image.open(file, formats=IMAGE_FORMATS) as image:
+            pixels = image.width * image.height
+            if Image.MAX_IMAGE_PIXELS is not None and pixels > Image.MAX_IMAGE_PIXELS:
+                found = f"{image.width} × {image.height}"
+                raise InputError(
+                    f"{where}: expected an image of at most {Image.MAX_IMAGE_PIXELS} pixels, found {found}"
+                )
+            return np.asarray(image.convert("RGB"))
+    except InputError:
+        raise
+    except Exception as error:  # Pillow's decoders raise almost any exception on damaged files
+        raise InputError(f"{where}: expected an image, found none that can be decoded: {reason(error)}") from error
+
+
+Inputs: TypeAlias = np.ndarray | ImageFiles | ImageColumn | tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -77,6 +128,8 @@ class Dataset:
     labels: NDArray[np.int64] = field(repr=False)
     ids: NDArray[np.int64] = field(repr=False)
     class_names: tuple[str, ...] = field(repr=False)
+    notes: tuple[str, ...] = field(default=(), repr=False)
+    """What the user must be told about how the samples were found; no part of the fingerprint."""
 
     def __post_init__(self) -> None:
         """Refuse inconsistent inputs, labels, ids and class names before training starts."""
@@ -117,7 +170,7 @@ class Dataset:
         if isinstance(self.inputs, np.ndarray):
             taken: np.ndarray = self.inputs[np.asarray(positions)]
             return taken
-        if isinstance(self.inputs, ImageFiles):
+        if isinstance(self.inputs, ImageFiles | ImageColumn):
             images = [self.inputs.decode(int(position)) for position in positions]
             return np.stack(images) if len({image.shape for image in images}) == 1 else images
         return [self.inputs[int(position)] for position in positions]
@@ -126,14 +179,13 @@ class Dataset:
         """The samples at the given positions, with their ids."""
         chosen = np.asarray(positions)
         inputs: Inputs
-        if isinstance(self.inputs, ImageFiles):
-            inputs = ImageFiles(self.inputs.root, tuple(self.inputs.paths[position] for position in chosen))
+        if isinstance(self.inputs, ImageFiles | ImageColumn):
+            inputs = self.inputs.subset(chosen)
         elif isinstance(self.inputs, np.ndarray):
             inputs = self.inputs[chosen]
         else:
             inputs = tuple(self.inputs[position] for position in chosen)
-        labels, ids = self.labels[chosen], self.ids[chosen]
-        return Dataset(self.name, self.split, self.kind, inputs, labels, ids, self.class_names)
+        return replace(self, inputs=inputs, labels=self.labels[chosen], ids=self.ids[chosen])
 
     @cached_property
     def fingerprint(self) -> str:
@@ -148,12 +200,25 @@ class Dataset:
         return digest.hexdigest()
 
 
+def path_id(path: str) -> int:
+    """The sample id of a relative path or a name: the first 63 bits of its SHA-256.
+
+    Example:
+        >>> path_id("train/cat/1.png")
+        3642720691450088411
+    """
+    return int.from_bytes(hashlib.sha256(path.encode()).digest()[:8], "big") >> 1
+
+
 def _input_parts(inputs: Inputs) -> Sequence[bytes | memoryview]:
     if isinstance(inputs, np.ndarray):
         little_endian = np.ascontiguousarray(inputs, inputs.dtype.newbyteorder("<"))
         return [f"{inputs.dtype.kind}{inputs.dtype.itemsize} {inputs.shape}".encode(), little_endian.data.cast("B")]
     if isinstance(inputs, ImageFiles):
         return [sha256(inputs.root / path).encode() for path in inputs.paths]
+    if isinstance(inputs, ImageColumn):
+        images = (inputs.encoded(position) for position in range(len(inputs)))
+        return [hashlib.sha256(image).hexdigest().encode() for image in images]
     return [text.encode() for text in inputs]
 
 

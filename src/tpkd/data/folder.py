@@ -1,13 +1,13 @@
 """A folder of images, one sub-folder per class."""
 
-import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
-from tpkd.data.dataset import Dataset, ImageFiles
+from tpkd.data.dataset import Dataset, ImageFiles, path_id
 from tpkd.data.labels import first_twin, sort_labels
+from tpkd.data.parts import VALIDATION_NAMES, find_part
 from tpkd.errors import InputError, some
 from tpkd.files import reading
 
@@ -21,6 +21,9 @@ MADE_BY_SYSTEMS = ("__MACOSX", "__pycache__", "@eaDir", "$RECYCLE.BIN", "System 
 def load_folder(split: str, root: Path) -> Dataset:
     """Images under `root/train/CLASS/` and `root/test/CLASS/`, decoded on access.
 
+    Without `test/`, the folder `val/`, `valid/`, `validation/` or `dev/` is the test part; beside it, such a folder is
+    the validation part.
+
     Classes are the folders of the training part that hold images, in numerical order if all names are numbers, else in
     alphabetical order. Hidden files and folders, those that operating systems leave behind, and empty folders are
     ignored. The test part has the same classes; an empty folder there means that a class has no test images. Samples
@@ -31,30 +34,25 @@ def load_folder(split: str, root: Path) -> Dataset:
     class_names = sort_labels(name for name, files in train.items() if files)
     if not class_names:
         raise InputError(f"{root / 'train'}: expected images ({', '.join(IMAGE_SUFFIXES)}), found none")
-    images = train
-    if split == "test":
-        images = _images_by_class(root / split)
-        _check_test_classes(root, class_names, images)
+    images, part = train, find_part(root, split, _parts(root))
+    if split != "train":
+        images = _images_by_class(root / part.name)
+        _check_classes(root, part.name, class_names, images)
     paths: list[str] = []
     labels: list[int] = []
     for label, name in enumerate(class_names):
         paths += [path.relative_to(root).as_posix() for path in images[name]]
         labels += [label] * len(images[name])
     if not paths:
-        raise InputError(f"{root / split}: expected images ({', '.join(IMAGE_SUFFIXES)}), found none")
+        raise InputError(f"{root / part.name}: expected images ({', '.join(IMAGE_SUFFIXES)}), found none")
     ids = np.array([path_id(path) for path in paths], np.int64)
     files_on_disk = ImageFiles(root, tuple(paths))
-    return Dataset(f"folder:{root}", split, "image", files_on_disk, np.array(labels, np.int64), ids, class_names)
+    notes = () if part.note is None else (part.note,)
+    return Dataset(f"folder:{root}", split, "image", files_on_disk, np.array(labels, np.int64), ids, class_names, notes)
 
 
-def path_id(path: str) -> int:
-    """The sample id of a relative path: the first 63 bits of its SHA-256.
-
-    Example:
-        >>> path_id("train/cat/1.png")
-        3642720691450088411
-    """
-    return int.from_bytes(hashlib.sha256(path.encode()).digest()[:8], "big") >> 1
+def _parts(root: Path) -> list[str]:
+    return [name for name in ("train", "test", *VALIDATION_NAMES) if (root / name).is_dir()]
 
 
 def _images_by_class(folder: Path) -> dict[str, list[Path]]:
@@ -96,14 +94,14 @@ def _counts(parts: Iterable[str]) -> bool:
     return not any(part.startswith(".") or part in MADE_BY_SYSTEMS for part in parts)
 
 
-def _check_test_classes(root: Path, class_names: tuple[str, ...], images: dict[str, list[Path]]) -> None:
+def _check_classes(root: Path, part: str, class_names: tuple[str, ...], images: dict[str, list[Path]]) -> None:
     strangers = sorted(name for name, files in images.items() if files and name not in class_names)
     if strangers:
-        raise InputError(f"{root / 'test' / strangers[0]}: expected the classes of {root / 'train'}, found another one")
+        raise InputError(f"{root / part / strangers[0]}: expected the classes of {root / 'train'}, found another one")
     missing = [name for name in class_names if name not in images]
     if missing:
         raise InputError(
-            f"{root / 'test'}: expected the classes of {root / 'train'}, "
+            f"{root / part}: expected the classes of {root / 'train'}, "
             f"found no folder {some(list(map(repr, missing)), 1)}; "
             "add an empty folder for a class without test images"
         )

@@ -5,29 +5,35 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tpkd.data.tables import LABEL, TEXT
+from tpkd.data.columns import Chosen, Columns
 from tpkd.errors import InputError
 from tpkd.files import read_lines
 
 
-def jsonl_rows(path: Path) -> Iterator[tuple[int, object, object]]:
-    """Line, text and label of every sample; other keys are ignored.
+def jsonl_rows(path: Path, columns: Columns) -> Iterator[tuple[int, object, object, object]]:
+    """Line, text, label and id of every sample; other keys are ignored. The first line says which keys these are.
 
     Raises:
         InputError: a line that is not an object with text and label, or has a duplicate key.
     """
+    chosen: Chosen | None = None
     for number, line in enumerate(read_lines(path), 1):
         if not line.strip():
             continue
+        where = f"{path}: line {number}"
         try:
             entry = json.loads(line, object_pairs_hook=_distinct)
         except InputError as error:
-            raise InputError(f"{path}: line {number}: {error}") from error
+            raise InputError(f"{where}: {error}") from error
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{path}: line {number}: expected a JSON object, found {line[:60]!r}") from error
-        if not isinstance(entry, dict) or not {TEXT, LABEL} <= entry.keys():
-            raise InputError(f"{path}: line {number}: expected an object with text and label, found {line[:60]!r}")
-        yield number, entry[TEXT], entry[LABEL]
+            raise InputError(f"{where}: expected a JSON object, found {line[:60]!r}") from error
+        if not isinstance(entry, dict):
+            raise InputError(f"{where}: expected an object with text and label, found {line[:60]!r}")
+        chosen = chosen or columns.choose(where, list(entry))
+        if not entry.keys() >= set(chosen.names):
+            names = f"{', '.join(chosen.names[:-1])} and {chosen.names[-1]}"
+            raise InputError(f"{where}: expected an object with {names}, found {line[:60]!r}")
+        yield number, entry[chosen.input], entry[chosen.label], None if chosen.id is None else entry[chosen.id]
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

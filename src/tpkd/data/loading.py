@@ -1,21 +1,24 @@
 """Data sets by name or path."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
+from tpkd.data import columnar
 from tpkd.data.cifar100 import load_cifar100
 from tpkd.data.clinc150 import load_clinc150
-from tpkd.data.csv import csv_rows
+from tpkd.data.columns import Columns
+from tpkd.data.csv import csv_rows, tsv_rows
 from tpkd.data.dataset import Dataset
 from tpkd.data.digits import load_digits
 from tpkd.data.folder import load_folder
 from tpkd.data.jsonl import jsonl_rows
 from tpkd.data.tables import RowReader, load_table
+from tpkd.data.vectors import load_vectors
 from tpkd.errors import InputError, did_you_mean
 
-SPLITS = ("train", "test")
+SPLITS = ("train", "test", "validation")
 DATA_VARIABLE = "TPKD_DATA"
 
 Loader: TypeAlias = Callable[[str, Path], Dataset]
@@ -29,23 +32,36 @@ LOADERS: dict[str, Loader] = {
 TABLES: dict[str, RowReader] = {
     "jsonl": jsonl_rows,
     "csv": csv_rows,
+    "tsv": tsv_rows,
 }
 """Kinds of tables of texts and labels, named KIND:PATH: from a file to its rows."""
 
 
-def load_dataset(name: str, split: str, *, root: str | Path | None = None, allow_singletons: bool = False) -> Dataset:
+def load_dataset(
+    name: str,
+    split: str,
+    *,
+    root: str | Path | None = None,
+    allow_singletons: bool = False,
+    columns: Mapping[str, str] | None = None,
+    splits: Mapping[str, str] | None = None,
+) -> Dataset:
     """A data set as labelled samples with stable ids.
 
     Args:
         name: "digits" (embedded in scikit-learn); "clinc150" (`clinc150/data_full.json` under the root); "cifar100"
             (`cifar-100-python/` or `cifar100.npz` under the root); "folder:PATH" (`train/CLASS/` and `test/CLASS/` with
-            images); "jsonl:PATH" or "csv:PATH" (a file, or a directory with `train.jsonl` and `test.jsonl`, columns
-            text and label).
-        split: "train" or "test".
+            images); "jsonl:PATH", "csv:PATH", "tsv:PATH", "parquet:PATH" or "arrow:PATH" (a file, or a directory with
+            `train.jsonl` and `test.jsonl` and so on); "disk:FOLDER" (written by `save_to_disk` of the library
+            `datasets`) or "hf:ID" (an id of the Hugging Face hub); "vector:PATH" (features and labels in a `.npz`,
+            `.safetensors` or `.npy` file, or one such file per part in a directory).
+        split: "train", "test" or "validation", which digits, clinc150 and cifar100 do not have.
         root: the folder that holds published data sets, by default what the variable TPKD_DATA names. A relative PATH
             starts there when a root is given, else in the working directory.
         allow_singletons: accept a label of a table that occurs once where others occur often; without it such a label
             is refused, because it is usually a stray comma or a typo.
+        columns: from `text`, `image`, `label` or `id` to the column of a table; default: the usual names.
+        splits: from a split to its file in the directory, or to its name in `datasets`; default: the usual names.
 
     Raises:
         InputError: an unknown name or split, or files that are missing or not as described; names the file and row.
@@ -56,17 +72,28 @@ def load_dataset(name: str, split: str, *, root: str | Path | None = None, allow
         (719, 'image', [1616, 1443, 485], [9, 8, 1])
     """
     if split not in SPLITS:
-        raise InputError(f"split: expected {' or '.join(SPLITS)}, found {split!r}")
+        raise InputError(f"split: expected {', '.join(SPLITS[:-1])} or {SPLITS[-1]}, found {split!r}")
     check_dataset(name)
     kind, _, path = name.partition(":")
-    if name == "digits":
-        return load_digits(split)
-    if name in PUBLISHED:
-        return PUBLISHED[name](split, _published_root(name, root))
-    place = Path(root or ".") / path
+    place = Path(path) if kind == "hf" else Path(root or ".") / path
+    chosen = Columns.from_names(columns)
     if kind in TABLES:
-        return load_table(split, place, kind, TABLES[kind], allow_singletons=allow_singletons)
-    return LOADERS[kind](split, place)
+        reader = TABLES[kind]
+        return load_table(split, place, kind, reader, columns=chosen, splits=splits, allow_singletons=allow_singletons)
+    if kind in columnar.KINDS:
+        return columnar.load_columnar(
+            kind, split, place, columns=chosen, splits=splits, allow_singletons=allow_singletons
+        )
+    chosen.refuse(name)
+    if kind == "vector":
+        return load_vectors(split, place, splits=splits, allow_singletons=allow_singletons)
+    if splits:
+        raise InputError(f"{name}: expected no data.splits, found {', '.join(splits)}: its parts have fixed names")
+    if kind in LOADERS:
+        return LOADERS[kind](split, place)
+    if split == "validation":
+        raise InputError(f"{name}: expected train or test, found {split!r}: it has no validation part")
+    return load_digits(split) if name == "digits" else PUBLISHED[name](split, _published_root(name, root))
 
 
 def check_dataset(name: str) -> None:
@@ -75,9 +102,10 @@ def check_dataset(name: str) -> None:
     Example:
         >>> check_dataset("folder:photos")
     """
-    names = ("digits", *PUBLISHED, *(f"{kind}:PATH" for kind in (*LOADERS, *TABLES)))
+    kinds = (*LOADERS, "vector", *TABLES, *columnar.KINDS)
+    names = ("digits", *PUBLISHED, *(f"{kind}:{'ID' if kind == 'hf' else 'PATH'}" for kind in kinds))
     kind, _, path = name.partition(":")
-    if (f"{kind}:PATH" if path else name) not in names:
+    if kind not in kinds if path else name not in names:
         hint = did_you_mean(name, names)
         raise InputError(f"data set: expected one of {', '.join(names)}, found {name!r}{hint}")
 

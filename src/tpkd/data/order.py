@@ -12,6 +12,7 @@ Integers: TypeAlias = int | Sequence[int] | NDArray[Any]
 # Each use of the hash has its own first word, so that the order of samples and the choice of views are independent.
 ORDER, VIEW_CHOICE, CROP_ROW, CROP_COLUMN, FLIP = range(1, 6)
 MIX_PARTNER, MIX_KIND, MIX_WEIGHT, BOX_ROW, BOX_COLUMN = range(6, 11)
+PER_CLASS, HELD_OUT = range(11, 13)
 
 _GOLDEN_GAMMA = 0x9E3779B97F4A7C15
 

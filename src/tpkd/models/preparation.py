@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from tpkd.config.loading import ConfigError, expand_data, keyed
 from tpkd.config.schema import RunConfig, StudentConfig, TeacherConfig, ViewsConfig
 from tpkd.data.batches import Preparation
@@ -11,9 +13,15 @@ from tpkd.models.registry import encoder_for
 from tpkd.models.spec import ModelSpec
 
 
-def model_spec(section: StudentConfig | TeacherConfig, num_classes: int) -> ModelSpec:
-    """The spec of a section's network, with `$TPKD_DATA` expanded in paths; a probe starts as a random head."""
+def model_spec(section: StudentConfig | TeacherConfig, num_classes: int, dataset: Dataset | None = None) -> ModelSpec:
+    """The spec of a section's network, with `$TPKD_DATA` expanded in paths; a probe starts as a random head.
+
+    On vectors, `builtin:mlp` without an `input_size` takes that of the data set.
+    """
     options = {key: expand_data(value) if isinstance(value, str) else value for key, value in section.options.items()}
+    if section.model == "builtin:mlp" and dataset is not None and dataset.kind == "vector":
+        assert isinstance(dataset.inputs, np.ndarray)
+        options.setdefault("input_size", dataset.inputs.shape[1])
     weights = None if section.weights is None else expand_data(section.weights)
     head = "random" if section.head == "probe" else section.head
     return ModelSpec(expand_data(str(section.model)), num_classes, options, weights, head, section.seed)

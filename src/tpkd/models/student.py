@@ -32,7 +32,7 @@ def build_student(
     student = config.student
     with keyed("student"):
         check_student_classes(student, dataset)
-        model = build_model(model_spec(student, dataset.num_classes))
+        model = build_model(model_spec(student, dataset.num_classes, dataset))
         check_student_classes(student, dataset, model)
     check_inputs("student", student.model, model, dataset, student_preparation(config, dataset))
     with keyed("student"):

@@ -57,7 +57,7 @@ def build_teacher(config: RunConfig, dataset: Dataset) -> OnlineTeacher:
 
 
 def _spec(teacher: TeacherConfig, dataset: Dataset, mapping: ClassMap | None) -> ModelSpec:
-    return model_spec(teacher, len(mapping.teacher_names) if mapping else dataset.num_classes)
+    return model_spec(teacher, len(mapping.teacher_names) if mapping else dataset.num_classes, dataset)
 
 
 def _check_trained(teacher: TeacherConfig, model: Classifier) -> None:

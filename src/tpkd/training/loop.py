@@ -177,6 +177,8 @@ def _note_start(run: Run, progress: Progress, directory: Path, log: RunLog) -> N
         log.note(f"continued from step {progress.step}{elsewhere}" if progress.step else "started")
         if run.teacher is not None and run.teacher.remark:
             log.note(run.teacher.remark)
+        for note in dict.fromkeys(run.dataset.notes + run.test_dataset.notes):
+            log.note(note)
         write_file(directory / run_directory.ENVIRONMENT_NAME, found.to_json())
 
 

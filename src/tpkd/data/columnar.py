@@ -1,0 +1,232 @@
+"""The kinds `parquet:PATH`, `arrow:PATH`, `disk:FOLDER` and `hf:ID`: what the library `datasets` reads.
+
+Local files are read or mapped where they are: nothing is copied into a cache. A data set of the hub is fetched into
+the library's own cache (`HF_HOME`), where other programs find it too. No code comes from the hub: the library has not
+run any since version 4.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tpkd.data.columns import Chosen, Columns
+from tpkd.data.dataset import Dataset, ImageColumn
+from tpkd.data.parts import find_files, find_part
+from tpkd.data.tables import Rows, check_row, check_text, encode_labels, sample_ids
+from tpkd.errors import InputError, extra, reason, shortened, some
+from tpkd.files import file_size
+
+KINDS = ("parquet", "arrow", "disk", "hf")
+MAX_TABLE_BYTES = 16 << 30
+"""Of the columns that are held in memory; beyond it, a small file that unpacks without end is more likely."""
+
+_NO_FINGERPRINT = "unused"
+"""The library would read all bytes of a table for a fingerprint that we never ask for."""
+_HUB_ID = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*", re.ASCII)
+
+
+class _Table(NamedTuple):
+    """One part as the library has it."""
+
+    where: str
+    data: Any
+    note: str | None = None
+
+
+def load_columnar(
+    kind: str,
+    split: str,
+    path: Path,
+    *,
+    columns: Columns | None = None,
+    splits: Mapping[str, str] | None = None,
+    allow_singletons: bool = False,
+) -> Dataset:
+    """Texts or encoded images with their labels, from a table with named and typed columns.
+
+    Labels are names, whole numbers, or a `ClassLabel`, whose names become the classes in their declared order. Ids and
+    checks are those of `load_table`; a class that does not occur in the training part is left out.
+
+    Args:
+        kind: "parquet", "arrow" (files), "disk" (a folder written by `save_to_disk`) or "hf" (an id of the hub, or
+            ID:CONFIGURATION).
+        split: "train", "test" or "validation".
+        path: the file or folder; for the hub, the id.
+        columns: names of the columns; default: the usual ones.
+        splits: names of the files or of the library's splits.
+        allow_singletons: accept a label that occurs once where others occur often.
+
+    Raises:
+        InputError: names the file, column or row.
+
+    Example:
+        >>> import tempfile, datasets
+        >>> folder = Path(tempfile.mkdtemp()) / "questions"
+        >>> label = datasets.Features(text=datasets.Value("string"), label=datasets.ClassLabel(names=["no", "yes"]))
+        >>> rows = datasets.Dataset.from_dict({"text": ["ok", "never"], "label": [1, 0]}, features=label)
+        >>> datasets.DatasetDict(train=rows).save_to_disk(folder)
+        >>> load_columnar("disk", "train", folder).class_names
+        ('no', 'yes')
+    """
+    columns = columns or Columns()
+    tables = {part: _open(kind, part, path, splits) for part in dict.fromkeys(("train", split))}
+    read = {part: _rows(table, columns) for part, table in tables.items()}
+    (_, _, train), (chosen, inputs, part) = read["train"], read[split]
+    if read["train"][0].kind != chosen.kind:
+        raise InputError(f"{part.where}: expected the column of {train.where}, found {chosen.input!r}")
+    classes = _class_names(tables["train"], read["train"][0].label)
+    labels, class_names = encode_labels(train, part, classes=classes, allow_singletons=allow_singletons)
+    notes = tuple(note for note in [tables[split].note] if note is not None)
+    ids = sample_ids(split, train, part)
+    return Dataset(f"{kind}:{path}", split, chosen.kind, inputs, labels, ids, class_names, notes)
+
+
+def _rows(table: _Table, columns: Columns) -> tuple[Chosen, Any, Rows]:
+    where, data = table.where, table.data
+    chosen = columns.choose(where, data.column_names, images=True)
+    held = chosen.names if chosen.kind == "text" else chosen.names[1:]
+    with _library(where):
+        # Arrow trusts the offsets in a file unless asked; those of a damaged one would end the process.
+        data.select_columns([chosen.input]).with_format("arrow")[:].validate(full=True)
+        values = data.select_columns(list(dict.fromkeys(held))).with_format("arrow")[:]
+        values.validate(full=True)
+        if values.nbytes > MAX_TABLE_BYTES:
+            raise InputError(f"{where}: expected at most {MAX_TABLE_BYTES} bytes in {', '.join(held)}, found more")
+        read = {name: values.column(name).to_pylist() for name in held}
+    if not len(values):
+        raise InputError(f"{where}: expected at least one row, found none")
+    labels = _named(table, chosen.label, read[chosen.label])
+    ids = [None] * len(labels) if chosen.id is None else read[chosen.id]
+    rows = [
+        check_row(where, line, label, sample_id, with_id=chosen.id is not None)
+        for line, (label, sample_id) in enumerate(zip(labels, ids, strict=True), 1)
+    ]
+    if chosen.kind == "text":
+        texts = tuple(check_text(where, line, text) for line, text in enumerate(read[chosen.input], 1))
+        return chosen, texts, Rows(where, rows)
+    return chosen, _images(table, chosen.input), Rows(where, rows)
+
+
+def _images(table: _Table, column: str) -> ImageColumn:
+    import datasets
+
+    cells = table.data.select_columns([column])
+    if isinstance(cells.features[column], datasets.Image):
+        # Decoded by us: the library would let Pillow run external programs for some formats.
+        cells = cells.cast_column(column, datasets.Image(decode=False))
+    return ImageColumn(table.where, cells, column, np.arange(len(cells)))
+
+
+def _class_names(table: _Table, column: str) -> list[str] | None:
+    import datasets
+
+    feature = table.data.features[column]
+    return list(feature.names) if isinstance(feature, datasets.ClassLabel) else None
+
+
+def _named(table: _Table, column: str, labels: list[Any]) -> list[Any]:
+    names = _class_names(table, column)
+    if names is None:
+        return labels
+    for line, label in enumerate(labels, 1):
+        if label is None or not 0 <= label < len(names):
+            hint = "; this part has no labels: choose another with data.splits" if label == -1 else ""
+            problem = f"expected 0 to {len(names) - 1}, one of its {len(names)} class names, found {label}{hint}"
+            raise InputError(f"{table.where}: line {line}: {column}: {problem}")
+    return [names[label] for label in labels]
+
+
+def _open(kind: str, split: str, path: Path, splits: Mapping[str, str] | None) -> _Table:
+    with extra("data"):
+        import datasets
+    if kind in ("parquet", "arrow"):
+        files, note = find_files(path, split, (kind,), splits, shards=True)
+        where = str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
+        for file in files:
+            file_size(file)  # the library opens paths itself, and would wait for a FIFO
+        with _library(where):
+            return _Table(where, datasets.concatenate_datasets([_read_file(kind, file) for file in files]), note)
+    where = f"{kind}:{path}"
+    parts = _fetch(path.as_posix()) if kind == "hf" else _from_disk(path)
+    if isinstance(parts, datasets.Dataset):
+        if split != "train" or splits:
+            way_out = f"save a DatasetDict, or set data.{split}: 0.2 to hold out a share of it"
+            raise InputError(f"{where}: expected parts such as train and test, found one table; {way_out}")
+        return _Table(where, parts.with_format(None))
+    part = find_part(where, split, parts.keys(), splits)
+    if part.name not in parts:
+        found = f"found {some(list(parts))}; name the parts with data.splits"
+        raise InputError(f"{where}: expected the part {part.name!r}, {found}")
+    return _Table(f"{where}, {part.name}", parts[part.name].with_format(None), part.note)
+
+
+def _read_file(kind: str, file: Path) -> Any:
+    import datasets
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    if kind == "parquet":
+        with parquet.ParquetFile(file) as opened:
+            held = sum(opened.metadata.row_group(group).total_byte_size for group in range(opened.num_row_groups))
+            if held > MAX_TABLE_BYTES:
+                raise InputError(f"{file}: expected at most {MAX_TABLE_BYTES} bytes when unpacked, found {held}")
+            return datasets.Dataset(opened.read(), fingerprint=_NO_FINGERPRINT)
+    with pa.memory_map(str(file)) as source:
+        try:
+            table = pa.ipc.open_file(source).read_all()
+        except pa.ArrowInvalid:  # the other of Arrow's two formats, which the library writes itself
+            source.seek(0)
+            table = pa.ipc.open_stream(source).read_all()
+        return datasets.Dataset(table, fingerprint=_NO_FINGERPRINT)
+
+
+def _from_disk(folder: Path) -> Any:
+    import datasets
+
+    if not folder.is_dir():
+        raise InputError(f"{folder}: expected a folder written by save_to_disk, found none")
+    for path in folder.rglob("*"):
+        if not path.is_dir():
+            file_size(path)
+    try:
+        with _library(str(folder)):
+            return datasets.load_from_disk(str(folder), keep_in_memory=False)
+    except InputError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise InputError(f"{folder}: expected a folder written by save_to_disk, found other files") from error
+        raise
+
+
+def _fetch(name: str) -> Any:
+    import datasets
+
+    hub_id, _, configuration = name.partition(":")
+    if not _HUB_ID.fullmatch(hub_id) or "/" in configuration:
+        raise InputError(f"hf:{name}: expected an id of the hub such as owner/name, found {shortened(name)!r}")
+    if Path(hub_id).exists():
+        # The library would take it instead of the hub's.
+        raise InputError(
+            f"hf:{name}: expected an id of the hub, found a path of that name here; did you mean disk:{name}?"
+        )
+    try:
+        return datasets.load_dataset(hub_id, configuration or None)
+    except Exception as error:  # of requests, the hub's client, the library and its readers
+        way_out = "where there is a network, save it with save_to_disk, then use disk:FOLDER"
+        raise InputError(f"hf:{name}: cannot be fetched: {shortened(reason(error))}; {way_out}") from error
+
+
+@contextmanager
+def _library(where: str) -> Iterator[None]:
+    try:
+        yield
+    except InputError:
+        raise
+    except MemoryError:
+        raise
+    except Exception as error:  # Arrow and the library raise almost any exception on damaged files
+        problem = f"damaged or not what its name says: {shortened(reason(error))}"
+        raise InputError(f"{where}: {problem}") from error

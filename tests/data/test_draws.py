@@ -1,0 +1,93 @@
+"""Draws from a data set: pure functions of seed and ids, in every class."""
+
+import numpy as np
+import pytest
+
+from tpkd.config.loading import resolve_config
+from tpkd.data.configured import load_data
+from tpkd.data.dataset import Dataset
+from tpkd.data.draws import draw_per_class, hold_out
+from tpkd.data.loading import load_dataset
+from tpkd.errors import InputError
+from tpkd.training.loop import train as run_training
+from training.tiny import make_config, plain_config
+
+
+def numbered(sizes, order=None):
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    ids = 1000 + np.arange(len(labels))
+    data = Dataset(
+        "toy", "train", "vector", ids[:, None].astype(np.float32), labels, ids, tuple("abcdef"[: len(sizes)])
+    )
+    return data if order is None else data.subset(order)
+
+
+def test_a_draw_depends_on_seed_and_ids_alone():
+    data = numbered([30, 40, 50])
+    few = draw_per_class(data, 8, seed=3)
+    assert np.bincount(few.labels).tolist() == [8, 8, 8]
+    assert few.ids.tolist() == sorted(few.ids)  # in the order of the data
+    shuffled = numbered([30, 40, 50], np.random.default_rng(0).permutation(120))
+    assert set(draw_per_class(shuffled, 8, seed=3).ids) == set(few.ids)
+    assert set(draw_per_class(data, 8, seed=4).ids) != set(few.ids)
+    assert set(draw_per_class(data, 9, seed=3).ids) > set(few.ids)
+    without_b = data.subset(np.flatnonzero(data.labels != 1))
+    assert set(draw_per_class(without_b, 8, seed=3).ids) == set(few.ids[few.labels != 1])
+
+
+def test_a_draw_is_not_the_first_rows():
+    chosen = draw_per_class(numbered([1000]), 100, seed=0).ids - 1000
+    assert 400 < chosen.mean() < 600
+
+
+def test_a_class_with_fewer_gives_all_and_says_so():
+    few = draw_per_class(numbered([30, 5, 8]), 8, seed=0)
+    assert np.bincount(few.labels).tolist() == [8, 5, 8]
+    assert few.notes == ("toy: fewer than 8 training samples, and so all of them, of 'b' (5)",)
+
+
+def test_the_part_held_out_is_a_share_of_every_class_and_leaves_the_rest():
+    data = numbered([30, 40, 1, 2])
+    kept, held = hold_out(data, 0.2, seed=0)
+    assert np.bincount(held.labels, minlength=4).tolist() == [6, 8, 0, 0]
+    assert sorted([*kept.ids, *held.ids]) == data.ids.tolist()
+    assert (kept.split, held.split, kept.class_names) == ("train", "test", data.class_names)
+    assert held.notes == ("toy: 14 of 73 training samples are held out as the test part",)
+    assert set(hold_out(data, 0.2, seed=1)[1].ids) != set(held.ids)
+    assert np.bincount(hold_out(data, 0.99, seed=0)[0].labels).tolist() == [1, 1, 1, 1]
+    with pytest.raises(InputError, match=r"test: expected classes of which 0.1 is a sample, found at most 2 samples"):
+        hold_out(numbered([2, 1]), 0.1, seed=0)
+
+
+def test_draws_of_a_configuration(tmp_path):
+    config = make_config(tmp_path, data={"name": "digits", "per_class": 20, "test": 0.2}, limit=None)
+    train, test, whole = load_data(config, "train"), load_data(config, "test"), load_dataset("digits", "train")
+    assert np.bincount(train.labels).tolist() == [20] * 10
+    assert not set(train.ids) & set(test.ids)
+    assert set(train.ids) | set(test.ids) < set(whole.ids)
+    other = load_data(make_config(tmp_path, data={"name": "digits", "per_class": 20, "seed": 1}, limit=None), "train")
+    assert other.fingerprint != train.fingerprint == load_data(config, "train").fingerprint
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        ({"per_class": 0}, "data.per_class: Input should be greater than 0"),
+        ({"test": 1.0}, "data.test: Input should be less than 1"),
+        ({"test": 0.2, "splits": {"test": "b.csv"}}, "data: test: expected none beside splits.test, found 0.2"),
+        ({"columns": {"txt": "a"}}, r"data.columns.txt: unknown key, expected one of .*did you mean text\?"),
+        ({"splits": {"train": "s3://x"}}, "data.splits.train: expected a path on this machine"),
+    ],
+)
+def test_settings_that_do_not_work_are_named(tmp_path, data, problem):
+    with pytest.raises(InputError, match=problem):
+        resolve_config(plain_config(tmp_path, data={"name": "digits", **data}))
+
+
+def test_notes_of_the_data_are_in_the_log_of_the_run(tmp_path):
+    data = {"name": "digits", "per_class": 200}
+    student = {"model": "builtin:mlp"}
+    config = make_config(tmp_path, data=data, student=student, teacher=None, objective="ce", epochs=1, limit=None)
+    run_training(config, tmp_path / "run")
+    said = (tmp_path / "run/run.log").read_text()
+    assert "digits: fewer than 200 training samples, and so all of them, of '0' (" in said
