@@ -11,9 +11,11 @@ import torch
 
 import tpkd
 from student.runs import TEXTS, digits_run, rewrite, tensors_of, text_run, tiny_encoder
+from tpkd.config.loading import resolve_config
 from tpkd.data import load_dataset
 from tpkd.errors import InputError
 from tpkd.student.loading import load_student, read_run
+from tpkd.training import train
 
 
 def kept_logits(run):
@@ -139,3 +141,28 @@ def test_its_libraries_missing_is_one_line_that_names_the_extra():
     code = "import sys; sys.modules['pydantic'] = None; import tpkd; tpkd.load_student"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "InputError: pydantic is not installed: pip install 'tpkd[train]'" in result.stderr
+
+
+def test_an_mlp_that_took_its_input_size_from_vectors(tmp_path):
+    generator = np.random.default_rng(0)
+    centres = 3 * generator.normal(size=(3, 11))
+    for split, count in (("train", 60), ("test", 30)):
+        labels = generator.integers(0, 3, count)
+        features = (centres[labels] + generator.normal(size=(count, 11))).astype(np.float32)
+        np.savez(tmp_path / f"{split}.npz", features=features, labels=labels)
+    config = resolve_config(
+        {
+            "output": str(tmp_path / "run"),
+            "data": {"name": f"vector:{tmp_path}"},
+            "student": {"model": "builtin:mlp", "options": {"hidden": []}},
+            "objective": "ce",
+            "optimizer": {"name": "sgd", "learning_rate": 0.1},
+            "epochs": 3,
+            "tensorboard": False,
+            "device": "cpu",
+        }
+    )
+    result = train(config)
+    student = load_student(tmp_path / "run")
+    correct = student.predict(features).indices.numpy() == labels
+    assert correct.mean() == pytest.approx(result.accuracy)

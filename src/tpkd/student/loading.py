@@ -2,13 +2,14 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from safetensors import safe_open
 from torch import Tensor
 
 from tpkd.class_names import check_class_names, recorded_names
@@ -17,6 +18,7 @@ from tpkd.config.schema import RunConfig
 from tpkd.data.batches import ModelInputs, Preparation
 from tpkd.data.slicing import to_device
 from tpkd.errors import InputError, reason
+from tpkd.files import reading
 from tpkd.models.classifier import Classifier
 from tpkd.models.weights import load_weights, weights_fingerprint
 from tpkd.student.inputs import check_sequence, prepare
@@ -131,6 +133,7 @@ def load_student(run_directory: str | Path) -> Student:
     if recipe is None:
         config, result = read_run(folder)
         recipe = recipe_of_run(config, _class_names(folder, result), result.student_fingerprint)
+        recipe = _with_input_size(recipe, folder / STUDENT_NAME)
     path = folder / STUDENT_NAME
     names = recorded_names(path)
     check_class_names(names, recipe.class_names, found_in=str(path), expected_in=f"the records of {folder}")
@@ -161,6 +164,16 @@ def read_run(directory: Path) -> tuple[RunConfig, RunResult]:
         command = shlex.join(["tpkd", "train", str(path), f"output={directory}"])
         raise InputError(f"{directory}: expected a finished run, found no {RESULT_NAME}; `{command}` finishes it")
     return config, result
+
+
+def _with_input_size(recipe: StudentRecipe, weights: Path) -> StudentRecipe:
+    """The recipe of an MLP that took its input size from its data, as its weights have it."""
+    if recipe.model != "builtin:mlp" or "input_size" in recipe.options:
+        return recipe
+    with reading(weights), safe_open(weights, "pt") as file:
+        first = "layers.0.weight" if "layers.0.weight" in file.keys() else "fc.weight"  # noqa: SIM118 (not a dict)
+        size = file.get_slice(first).get_shape()[1]
+    return replace(recipe, options=recipe.options | {"input_size": size})
 
 
 def _class_names(folder: Path, result: RunResult) -> tuple[str, ...]:
