@@ -1,4 +1,8 @@
-"""One output: pure functions of logits, classes on the last axis (paper sections 3, 5.1 and 5.2)."""
+"""One output: pure functions of logits, classes on the last axis (paper sections 3, 5.1 and 5.2).
+
+`EXTENSIONS 1`, `2` and `3` in docstrings are what goes beyond the paper: sets of correct classes, truncated teachers
+and temperatures, with proofs on pages 11, 12 and 13 of the theory in the documentation.
+"""
 
 from tpkd.geometry.cone import in_conditional_plane, in_safe_cone, project_safe_cone
 from tpkd.geometry.constants import (
