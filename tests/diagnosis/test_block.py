@@ -1,5 +1,8 @@
 """A block is what the theory says about its examples, and its known part the examples that bound something."""
 
+import gc
+import weakref
+
 import torch
 
 from tpkd.diagnosis.block import diagnose_block
@@ -37,3 +40,17 @@ def test_the_known_part_leaves_out_rows_without_the_labels_own_everywhere():
 def test_of_a_whole_teacher_every_example_is_known():
     block = diagnose_block(0, Z, torch.zeros_like(Z), Y, beta=0.5, temperature=1.0)
     assert block.known is block
+
+
+def test_a_block_is_freed_with_its_last_reference():
+    """Blocks are megabytes; what waits for the garbage collector adds up over a long file."""
+    logits = torch.randn(4, 5, dtype=torch.float64)
+    block = diagnose_block(0, logits, logits.flip(0), torch.tensor([0, 1, 2, 3]), beta=0.5, temperature=1.0)
+    assert block.known is block
+    freed = weakref.ref(block.state.blocked)
+    gc.disable()
+    try:
+        del block
+        assert freed() is None
+    finally:
+        gc.enable()

@@ -1,7 +1,6 @@
 """A block of examples and everything that the theory says about them."""
 
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -30,7 +29,7 @@ class Block:
     """With a truncated teacher, the one that the student completes."""
     state: Diagnosis
 
-    @cached_property
+    @property  # not cached: a block that holds itself would be freed by the garbage collector alone, late
     def known(self) -> "Block":
         """The examples that say something about the whole teacher: all, unless a truncated one lacks some labels."""
         known = self.state.label_known
