@@ -1,6 +1,7 @@
 """What goes beyond the paper against the loss of the paper: temperature, soft labels, truncated teachers."""
 
 import functools
+from dataclasses import replace
 
 import torch
 from benchmarks.losses import DTYPES, SCALES, Case, Loss, cross_entropy, training_call
@@ -8,21 +9,13 @@ from benchmarks.memory import peak_bytes
 from benchmarks.timing import interleaved_seconds
 from torch import Tensor
 
-from tpkd import TopK, top_k_tpkd_loss, tpkd_loss
+from tpkd import top_k_tpkd_loss, tpkd_loss
+from tpkd.teacher.cache.truncation import truncate
 
 KEPT = 64
 SHAPES = ((256, 1000), (64, 21841), (16, 151936))
 MOST_OF_DENSE, MOST_OF_CE, MOST_BEYOND = 0.9, 1.25, 1.3
 SCRATCH_BYTES = 4_000_000
-
-
-def truncated(teacher: Tensor, labels: Tensor) -> TopK:
-    """What a cache keeps of a teacher: its top classes, the label's, and the log of the rest."""
-    log_probs = teacher.float().log_softmax(-1)
-    top = log_probs.topk(KEPT)
-    at_label = labels.unsqueeze(-1)
-    left = log_probs.scatter(-1, top.indices, -torch.inf).scatter(-1, at_label, -torch.inf).logsumexp(-1)
-    return TopK(top.values.half(), top.indices, log_probs.gather(-1, at_label).squeeze(-1).half(), left)
 
 
 def mixed(labels: Tensor, num_classes: int) -> Tensor:
@@ -34,7 +27,8 @@ def mixed(labels: Tensor, num_classes: int) -> Tensor:
 def losses_of(case: Case, inputs: tuple[Tensor, Tensor, Tensor]) -> dict[str, Loss]:
     """Every loss as a function of student, teacher and labels, what it takes instead prepared beforehand."""
     _, teacher, labels = inputs
-    top_k, soft = truncated(teacher, labels), mixed(labels, case.num_classes)
+    whole, soft = truncate(teacher, labels, KEPT), mixed(labels, case.num_classes)
+    top_k = replace(whole, log_probs=whole.log_probs.half())  # as a cache keeps them
     known = {"label_log_probs": top_k.label_log_probs, "rest_log_probs": top_k.rest_log_probs}
 
     def from_top_k(student: Tensor, _: Tensor, labels: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from tpkd.geometry.inputs import (
     check_same_shape,
     class_indices,
     computation_dtype,
+    first_place,
 )
 
 MIN_INCORRECT = 2
@@ -239,13 +240,11 @@ def sum_tolerance(dtype: torch.dtype) -> float:
 
 
 def _refuse_probabilities(shares: Tensor, wrong: Tensor, zero_rows: bool) -> None:
-    index = tuple(wrong.nonzero()[0].tolist())
-    row = shares[index]
-    place = f"position {index}" if len(index) != 1 else f"row {index[0]}"
+    row = shares[tuple(wrong.nonzero()[0].tolist())]
     ignored = " or all zero, to be ignored" if zero_rows else ""
     raise ValueError(
         f"labels: expected probabilities, nonnegative with sum 1{ignored}, got a row with least entry "
-        f"{row.amin().item():g} and sum {row.sum().item():g} at {place}"
+        f"{row.amin().item():g} and sum {row.sum().item():g} at {first_place(wrong)}"
     )
 
 
@@ -261,11 +260,11 @@ def check_support(mask: Bool[Tensor, "*batch K"]) -> None:
     if not can_read_values(mask):
         return
     if not (valid := mask.any(-1)).all():
-        raise ValueError(f"labels: expected at least one correct class, got none at {_place(~valid)}")
+        raise ValueError(f"labels: expected at least one correct class, got none at {first_place(~valid)}")
     incorrect = (~mask).sum(-1)
     wrong = incorrect < MIN_INCORRECT
     if wrong.any():
-        raise ValueError(too_few_incorrect(int(incorrect[wrong][0]), _place(wrong)))
+        raise ValueError(too_few_incorrect(int(incorrect[wrong][0]), first_place(wrong)))
 
 
 def too_few_incorrect(count: int, place: str) -> str:
@@ -280,11 +279,6 @@ def too_few_incorrect(count: int, place: str) -> str:
         "label smoothing gives every class mass and leaves no relation among incorrect classes to learn: drop it, or "
         "smooth the teacher instead"
     )
-
-
-def _place(wrong: Tensor) -> str:
-    index = wrong.nonzero()[0].tolist()
-    return f"row {index[0]}" if len(index) == 1 else f"position {tuple(index)}"
 
 
 def one_class(statement: str, labels: Tensor | None, logits_shape: torch.Size) -> Int[Tensor, "*batch"]:
@@ -304,7 +298,7 @@ def one_class(statement: str, labels: Tensor | None, logits_shape: torch.Size) -
     counts = correct_mask(checked, logits_shape[-1]).sum(-1)
     several = counts != 1
     if several.any():
-        found = f"{int(counts[several][0])} correct classes at {_place(several)}"
+        found = f"{int(counts[several][0])} correct classes at {first_place(several)}"
         raise ValueError(f"labels: {statement} is stated for one correct class, got {found}")
     return correct_mask(checked, logits_shape[-1]).long().argmax(-1)
 

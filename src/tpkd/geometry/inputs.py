@@ -4,6 +4,7 @@ import operator
 from typing import SupportsIndex
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
@@ -149,3 +150,14 @@ def check_positive(name: str, value: float) -> None:
     """Refuse a number that is not positive and finite."""
     if not 0 < value < float("inf"):
         raise ValueError(f"{name}: expected a positive finite number, got {value}")
+
+
+def first_place(is_there: Bool[Tensor, "*batch"]) -> str:
+    """The first true position in a batch, for a message.
+
+    Example:
+        >>> first_place(torch.tensor([False, True])), first_place(torch.tensor([[False, True]]))
+        ('row 1', 'position (0, 1)')
+    """
+    index = is_there.nonzero()[0].tolist()
+    return f"row {index[0]}" if len(index) == 1 else f"position {tuple(index)}"

@@ -1,10 +1,10 @@
 """A student and its teacher, whole or truncated: what a pair comes down to over the incorrect classes."""
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from tpkd.geometry.correct import check_pair, drop_target
+from tpkd.geometry.correct import check_pair, correct_mask, drop_target
 from tpkd.geometry.inputs import computation_dtype
 from tpkd.geometry.top_k import TopK, check_top_k_batch, complete, what_is_known
 
@@ -36,13 +36,28 @@ def conditional_logs(
         (tensor([[0.5000, 0.5000, 0.0000]]), tensor([[0.2500, 0.7500, 0.0000]]))
     """
     if isinstance(zt, TopK):
-        known = what_is_known(zt, y, z.shape[-1], z.dtype)
-        outside = ~known.has_label.unsqueeze(-1) & ~known.kept
-        teacher = complete(known, z.detach()).masked_fill(outside, -torch.inf)
-        # A teacher that gives all to the label, up to what was kept of it, says nothing about the others.
-        silent = drop_target(teacher, y).amax(-1, keepdim=True) == -torch.inf
-        z, zt = z.masked_fill(outside & ~silent, -torch.inf), torch.where(silent, z.detach(), teacher)
+        z, zt = completed_pair(z, zt, y)
     return log_conditional(z, y, temperature), log_conditional(zt, y, temperature)
+
+
+def completed_pair(
+    z: Float[Tensor, "*batch K"], top_k: TopK, y: Int[Tensor, "*batch"]
+) -> tuple[Float[Tensor, "*batch K"], Float[Tensor, "*batch K"]]:
+    """Student and completed teacher over the classes that a truncated teacher speaks of, -inf at the others.
+
+    EXTENSIONS 2: it speaks of all classes where the label's log-probability is known, else of those that it kept. Where
+    it says nothing about incorrect classes, because it gives all to the label or kept none, it is the student itself.
+
+    Example:
+        >>> top_k = TopK(torch.tensor([[0.1, 0.3]]).log(), torch.tensor([[1, 2]]))
+        >>> completed_pair(torch.zeros(1, 4), top_k, torch.tensor([0]))[0]
+        tensor([[-inf, 0., 0., -inf]])
+    """
+    known = what_is_known(top_k, y, z.shape[-1], z.dtype)
+    outside = ~known.has_label.unsqueeze(-1) & ~known.kept
+    teacher = torch.where(outside, -torch.inf, complete(known, z.detach()))
+    silent = torch.where(correct_mask(y, z.shape[-1]), -torch.inf, teacher).amax(-1, keepdim=True) == -torch.inf
+    return torch.where(outside & ~silent, -torch.inf, z), torch.where(silent, z.detach(), teacher)
 
 
 def log_conditional(

@@ -9,8 +9,9 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from tpkd.geometry.inputs import check_positive
 from tpkd.geometry.top_k import TopK
-from tpkd.objectives.reduction import check_temperature, check_weight
+from tpkd.objectives.reduction import check_weight
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +111,7 @@ class Objective(ABC):
         """Refuse settings that no run should start with: a temperature, any `..._weight`, and what `check` refuses."""
         for name, value in vars(self).items():
             if name == "temperature":
-                check_temperature(value)
+                check_positive("temperature", value)
             elif name.endswith("_weight"):
                 check_weight(name, value)
         self.check()

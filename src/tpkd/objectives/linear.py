@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from tpkd.geometry.directions import check_beta
-from tpkd.geometry.inputs import TPKD_NEEDS_THREE_CLASSES, check_logits, computation_dtype
+from tpkd.geometry.inputs import TPKD_NEEDS_THREE_CLASSES, check_logits, check_positive, computation_dtype
 from tpkd.geometry.top_k import TopK, check_top_k_range
 from tpkd.objectives.injection import inject_gradients, refuse_second_derivative, refuse_transforms, scale_rows
-from tpkd.objectives.reduction import check_reduction, check_temperature, denominator, flat_labels
+from tpkd.objectives.reduction import check_reduction, denominator, flat_labels
 from tpkd.objectives.tpkd_fast import values_and_direction
 from tpkd.objectives.weights import weight_rows
 
@@ -124,7 +124,7 @@ _Inputs = tuple[Tensor, Tensor, Tensor | None]
 def _linear_loss(inputs: _Inputs, teacher: Tensor | TopK, labels: Tensor, settings: _Settings) -> Tensor:
     features, head_weight, bias = inputs
     check_beta(settings.beta)
-    check_temperature(settings.temperature)
+    check_positive("temperature", settings.temperature)
     check_reduction(settings.reduction, settings.num_items, weighted=settings.sample_weights is not None)
     refuse_transforms(*inputs)
     y, valid = flat_labels(labels, features.shape[:-1], len(head_weight), settings.ignore_index)

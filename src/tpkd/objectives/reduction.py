@@ -243,12 +243,6 @@ def check_reduction(reduction: str, num_items: float | Tensor | None, *, weighte
         raise ValueError(f"num_items: expected {expected}, got {num_items}")
 
 
-def check_temperature(temperature: float) -> None:
-    """Refuse a temperature that is not positive and finite."""
-    if not 0 < temperature < float("inf"):
-        raise ValueError(f"temperature: expected a positive finite number, got {temperature}")
-
-
 def check_weight(name: str, weight: float) -> None:
     """Refuse a weight that is negative or not finite."""
     if not 0 <= weight < float("inf"):

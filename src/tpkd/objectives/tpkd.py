@@ -10,14 +10,13 @@ from torch import Tensor, nn
 from tpkd.geometry.correct import check_support
 from tpkd.geometry.directions import check_beta, named_direction
 from tpkd.geometry.divergences import conditional_loss, label_loss
-from tpkd.geometry.inputs import can_read_values, check_ignore_index, computation_dtype
+from tpkd.geometry.inputs import can_read_values, check_ignore_index, check_positive, computation_dtype
 from tpkd.geometry.top_k import TopK, check_top_k_batch
 from tpkd.objectives.base import PaperAccuracy
 from tpkd.objectives.injection import inject_direction, refuse_transforms
 from tpkd.objectives.reduction import (
     check_class_axis,
     check_reduction,
-    check_temperature,
     denominator,
     flat_labels,
     logit_rows,
@@ -91,7 +90,7 @@ def tpkd_loss(
         tensor([1.8252, 2.0851])
     """
     check_beta(beta)
-    check_temperature(temperature)
+    check_positive("temperature", temperature)
     refuse_transforms(student_logits)
     class_axis = check_class_axis(student_logits, {"teacher_logits": teacher_logits}, min_classes=3)
     check_reduction(reduction, num_items, weighted=sample_weights is not None)
@@ -222,7 +221,7 @@ def top_k_loss(
         tensor(1.1269)
     """
     check_beta(beta)
-    check_temperature(temperature)
+    check_positive("temperature", temperature)
     refuse_transforms(student_logits)
     check_reduction(reduction, num_items, weighted=sample_weights is not None)
     if isinstance(student_logits, Tensor) and student_logits.ndim > 1:
@@ -264,7 +263,7 @@ class TPKDLoss(nn.Module):
         """Keep the settings of every call."""
         super().__init__()
         check_beta(beta)
-        check_temperature(temperature)
+        check_positive("temperature", temperature)
         check_reduction(reduction, None)
         self.beta = beta
         self.temperature = temperature

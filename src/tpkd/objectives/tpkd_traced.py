@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from tpkd.geometry.correct import correct_mask, is_set
-from tpkd.geometry.top_k import TopK, complete, what_is_known
+from tpkd.geometry.teaching import completed_pair
+from tpkd.geometry.top_k import TopK
 from tpkd.objectives.injection import inject_direction
 
 _GUESSES = (0.5, 0.625, 0.75, 0.875)
@@ -68,7 +69,11 @@ def plain_values_and_direction(
     """
     T, is_correct = temperature, correct_mask(labels, z.shape[-1])
     masked = torch.where(is_correct, -torch.inf, z)
-    zt, taught = (teacher, masked) if isinstance(teacher, Tensor) else _completed(teacher, z, masked, labels)
+    if isinstance(teacher, TopK):
+        student, zt = completed_pair(z, teacher, labels)
+        taught = torch.where(is_correct, -torch.inf, student)
+    else:
+        zt, taught = teacher, masked
     largest, largest_q = (logits.amax(-1, keepdim=True) for logits in (masked, torch.where(is_correct, -torch.inf, zt)))
     exp_p, exp_q = (masked - largest).exp(), _over(torch.where(is_correct, -torch.inf, zt) - largest_q, T).exp()
     sum_p, sum_q = exp_p.sum(-1, keepdim=True), exp_q.sum(-1, keepdim=True)
@@ -111,15 +116,6 @@ def _correct_logit(z: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | float]:
         return z.gather(-1, labels.unsqueeze(-1)), 0.0
     joint = torch.where(labels > 0, z, -torch.inf).logsumexp(-1, keepdim=True)
     return joint, torch.where(labels > 0, labels * (joint - z), 0.0).sum(-1, keepdim=True)
-
-
-def _completed(top_k: TopK, z: Tensor, masked: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """The completed teacher, and the student's incorrect logits: of the kept classes alone where no more is known."""
-    known = what_is_known(top_k, labels, z.shape[-1], z.dtype)
-    outside = ~known.has_label.unsqueeze(-1) & ~known.kept
-    teacher = torch.where(outside, -torch.inf, complete(known, z))
-    nothing = torch.where(correct_mask(labels, z.shape[-1]), -torch.inf, teacher).amax(-1, keepdim=True) == -torch.inf
-    return torch.where(nothing, z, teacher), torch.where(outside & ~nothing, -torch.inf, masked)
 
 
 def threshold_by_steps(u: Float[Tensor, "rows K"], correct: int | Int[Tensor, "rows"] = 1) -> Float[Tensor, "rows 1"]:

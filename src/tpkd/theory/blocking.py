@@ -8,8 +8,8 @@ from torch import Tensor
 
 from tpkd.geometry.correct import check_pair, correct_mask, drop_target, is_set
 from tpkd.geometry.divergences import imitation_loss, kl_divergence, log_ratio
-from tpkd.geometry.inputs import check_logits, check_same_shape
-from tpkd.theory.pair import Inside, Pair, first_place, is_single, split_pair
+from tpkd.geometry.inputs import check_logits, check_same_shape, first_place
+from tpkd.theory.pair import Inside, Pair, is_single, split_pair
 
 
 def is_blocked(

@@ -13,11 +13,11 @@ from tpkd.geometry.constants import PAPER_BETA, POTENTIAL_LABEL_WEIGHT
 from tpkd.geometry.correct import num_correct
 from tpkd.geometry.directions import accurate_difference, check_beta
 from tpkd.geometry.divergences import binary_kl_divergence, kl_divergence
-from tpkd.geometry.inputs import check_positive
+from tpkd.geometry.inputs import check_positive, first_place
 from tpkd.geometry.top_k import TopK, check_top_k
 from tpkd.theory.blocking import pair_is_blocked
 from tpkd.theory.compensation import pair_transfer_cost
-from tpkd.theory.pair import Pair, first_place, split_pair
+from tpkd.theory.pair import Pair, split_pair
 from tpkd.theory.truncated import BOUNDS, TruncatedPair, split_truncated
 from tpkd.theory.vectors import inner
 

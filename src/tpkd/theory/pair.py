@@ -130,17 +130,6 @@ def largest_count(labels: Shaped[Tensor, "..."]) -> int:
     return counts if isinstance(counts, int) else int(counts.max()) if counts.numel() else 1
 
 
-def first_place(is_there: Bool[Tensor, "*batch"]) -> str:
-    """The first true position in a batch, for a message.
-
-    Example:
-        >>> first_place(torch.tensor([False, True])), first_place(torch.tensor([[False, True]]))
-        ('row 1', 'position (0, 1)')
-    """
-    index = is_there.nonzero()[0].tolist()
-    return f"row {index[0]}" if len(index) == 1 else f"position {tuple(index)}"
-
-
 def as_grid(
     name: str, value: float | Tensor, like: Float[Tensor, "*batch"], *, low: float, high: float | None = None
 ) -> Float[Tensor, "*grid 1"]:
