@@ -231,7 +231,10 @@ HOSTILE_JOURNALS = {
         lambda lines: lines.insert(7, {**lines[6], "file": "shard-00007.safetensors"}),
         "line 8: file: expected at most 7 shards, found shard-00007.safetensors as well",
     ),
-    "a shard too few": (lambda lines: lines.pop(2), "line 3: file: expected shard-00002.safetensors, found 'shard-00003"),
+    "a shard too few": (
+        lambda lines: lines.pop(2),
+        "line 3: file: expected shard-00002.safetensors, found 'shard-00003",
+    ),
     "the last shards missing": (lambda lines: lines.__delitem__(slice(6, None)), "expected 69 rows, found 60 written;"),
     "no index": (lambda lines: lines.pop(), "expected index.safetensors, found none"),
     "an index too early": (lambda lines: lines.insert(3, lines[7]), "line 4: file: expected shard-00003.safetensors"),
@@ -240,15 +243,24 @@ HOSTILE_JOURNALS = {
     "a huge width": (lambda lines: lines[7].update(width=10**15), "index.safetensors: tensor 'rows': expected I32 of"),
     "bytes of the index": (lambda lines: lines[7].update(bytes=3), "index.safetensors: expected 3 bytes, found"),
     "schema": (lambda lines: lines[1].update(schema=2), "line 2: schema: expected 1 for ShardEntry, got 2"),
-    "unknown key": (lambda lines: lines[1].update(hook="x"), r"line 2: ShardEntry: missing nothing, unknown \['hook'\]"),
+    "unknown key": (
+        lambda lines: lines[1].update(hook="x"),
+        r"line 2: ShardEntry: missing nothing, unknown \['hook'\]",
+    ),
     "missing key": (lambda lines: lines[1].pop("bytes"), r"line 2: ShardEntry: missing \['bytes'\]"),
     "type": (lambda lines: lines[1].update(rows="10"), "line 2: ShardEntry.rows: expected int, got '10'"),
     "another first key": (
         lambda lines: lines[2].update(first=[1, 2]),
         f"{SHARD}: expected rows with keys (as the journal has them|from)",
     ),
-    "a first key that is none": (lambda lines: lines[2].update(first=[1]), "line 3: first: expected a sample and a view"),
-    "runs that are none": (lambda lines: lines[2].update(runs=[[1, 0, 3]]), "line 3: runs: expected sample id, view id"),
+    "a first key that is none": (
+        lambda lines: lines[2].update(first=[1]),
+        "line 3: first: expected a sample and a view",
+    ),
+    "runs that are none": (
+        lambda lines: lines[2].update(runs=[[1, 0, 3]]),
+        "line 3: runs: expected sample id, view id",
+    ),
     "runs of other rows": (
         lambda lines: lines[2].update(runs=[[10**6, 0, 10]]),
         f"{SHARD}: expected rows with keys as the journal has them, found others",

@@ -194,7 +194,7 @@ def note_cached_teacher(directory: Path, dataset: Dataset, on_note: OnNote) -> N
     """Say how often a teacher is right in all rows of its cache."""
     cache, counts = open_cache(directory, check=False), AnswerCounts(dataset.num_classes)
     order = dataset.ids.argsort()
-    for samples, views in cache.keys(MEASURED_ROWS):
+    for samples, views in cache.key_blocks(MEASURED_ROWS):
         found = order[np.minimum(dataset.ids.searchsorted(samples, sorter=order), len(order) - 1)]
         assert (dataset.ids[found] == samples).all(), "the recipe binds the data"
         labels = dataset.labels[found]

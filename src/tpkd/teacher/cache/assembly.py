@@ -27,43 +27,36 @@ class Assembly:
 
     def __init__(self, contents: Contents, with_keys: WithKeys) -> None:
         """Take up a cache whose directory is held; everything that is there is hashed."""
-        self.contents, self._with_keys = contents, with_keys
-        damaged, numbers = damaged_shards(contents), contents.manifest.shard_numbers
-        self.pending = [*sorted(damaged), *numbers[len(contents.shards) :]]
+        self._contents, self._with_keys = contents, with_keys
+        self._shards = list(contents.shards)
+        self._end = contents.journal
+        self.manifest = contents.manifest
+        self.pending = [*sorted(damaged_shards(contents)), *self.manifest.shard_numbers[len(self._shards) :]]
         """The shards that are missing or damaged, in order."""
-
-    @property
-    def manifest(self) -> Manifest:
-        """What is bound."""
-        return self.contents.manifest
 
     def record(self, index: int, entry: ShardEntry) -> None:
         """Name a shard whose file is there: the next one, or an earlier one that was written again."""
-        if self.contents.journal is None:
-            self.contents = _with_journal(self.contents, self._with_keys)
+        if self._end is None:
+            self._contents = _with_journal(self._contents, self._with_keys)
+            self._shards, self._end = list(self._contents.shards), self._contents.journal
         place = index - self.manifest.shard_numbers.start
-        shards = self.contents.shards
-        if place < len(shards) and shards[place] == entry:
-            return
-        self._append(entry)
-        self.contents = replace(self.contents, shards=(*shards[:place], entry, *shards[place + 1 :]))
+        if self._shards[place : place + 1] != [entry]:
+            self._append(entry)
+            self._shards[place : place + 1] = [entry]
 
     def finish(self) -> None:
         """Write the index if the cache needs one and it is missing or damaged."""
-        contents = self.contents
+        contents = replace(self._contents, shards=tuple(self._shards), journal=self._end)
         if damaged_index(contents) is not None:
             contents = replace(contents, index=None)
         if contents.needs_index:
-            shards = ShardSet(contents)
-            entry = write_index(contents.directory, shards.keys("sample_ids", "view_ids"), self.manifest.samples)
-            if entry != self.contents.index:
+            entry = write_index(contents.directory, ShardSet(contents).key_blocks(), self.manifest.samples)
+            if entry != self._contents.index:
                 self._append(entry)
-            self.contents = replace(contents, index=entry)
 
     def _append(self, entry: ShardEntry | IndexEntry) -> None:
-        assert self.contents.journal is not None
-        end = append_line(self.contents.directory / JOURNAL_NAME, entry.to_dict(), self.contents.journal)
-        self.contents = replace(self.contents, journal=end)
+        assert self._end is not None
+        self._end = append_line(self._contents.directory / JOURNAL_NAME, entry.to_dict(), self._end)
 
 
 @contextmanager

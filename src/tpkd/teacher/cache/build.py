@@ -18,7 +18,7 @@ from tpkd.errors import InputError
 from tpkd.teacher.cache.assembly import assembling
 from tpkd.teacher.cache.draft import DRAFT_ROWS, Draft, discard_drafts
 from tpkd.teacher.cache.entries import ShardEntry
-from tpkd.teacher.cache.manifest import Manifest
+from tpkd.teacher.cache.manifest import MANIFEST_NAME, Manifest
 from tpkd.teacher.cache.parts import Part
 from tpkd.teacher.cache.recipe import CacheRecipe
 from tpkd.teacher.cache.rows import CacheRows
@@ -94,11 +94,11 @@ def build_cache(
             raise ValueError(f"{name}: expected at least 1, got {value}")
     directory = Path(directory)
     cut = shard_rows or rows_per_shard(recipe, len(rows), shard_bytes)
+    if part is not None and not (directory / MANIFEST_NAME).exists():
+        _check_part(part, len(rows), recipe, cut)
 
     def begin(rows_of_existing: int | None) -> Manifest:
-        manifest = Manifest.begin(rows, recipe, rows_of_existing or cut, part)
-        _check_part(manifest)
-        return replace(manifest, model_source=model_source)
+        return replace(Manifest.begin(rows, recipe, rows_of_existing or cut, part), model_source=model_source)
 
     with assembling(directory, begin, partial(_with_keys, rows)) as cache:
         manifest, pending = cache.manifest, cache.pending
@@ -116,13 +116,12 @@ def _with_keys(rows: CacheRows, manifest: Manifest, index: int, entry: ShardEntr
     return entry.with_keys(rows.sample_ids[shard], rows.view_ids[shard], manifest.views)
 
 
-def _check_part(manifest: Manifest) -> None:
-    part, shards = manifest.part, manifest.num_shards
-    if part is not None and part.total > shards:
-        size = max(1, manifest.rows * row_bytes(manifest.recipe) // part.total)
+def _check_part(part: Part, rows: int, recipe: CacheRecipe, shard_rows: int) -> None:
+    shards = -(-rows // shard_rows)
+    if part.total > shards:
         raise InputError(
-            f"part: expected at most {shards} parts, one per shard, found {part.total}; "
-            f"smaller shards allow more parts: --shard-bytes {size}"
+            f"part: expected I/N with N at most {shards}, the number of shards, found {part.number}/{part.total}; "
+            f"smaller shards allow more parts: --shard-bytes {max(1, rows * row_bytes(recipe) // part.total)}"
         )
 
 

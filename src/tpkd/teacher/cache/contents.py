@@ -88,9 +88,8 @@ def read_contents(directory: Path) -> Contents:
     path = directory / JOURNAL_NAME
     shards: list[ShardEntry] = []
     index = None
-    for number, (line, end) in enumerate(read_journal(path, manifest.fingerprint), 1):
-        if line is None:
-            break
+    lines, end = read_journal(path, manifest.fingerprint)
+    for number, line in enumerate(lines, 1):
         try:
             place, entry = _entry(line, manifest, len(shards))
         except ValueError as error:

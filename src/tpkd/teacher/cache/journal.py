@@ -9,9 +9,8 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,31 +59,30 @@ def encode_line(entry: dict[str, Any], before: JournalEnd) -> tuple[bytes, Journ
     return line, JournalEnd(before.length + len(line), checksum)
 
 
-def read_journal(path: Path, binding: str) -> Iterator[tuple[dict[str, Any] | None, JournalEnd]]:
-    """Every whole line, each with the end of the journal after it; at the end None, and where the journal ends.
+def read_journal(path: Path, binding: str) -> tuple[list[dict[str, Any]], JournalEnd]:
+    """What every whole line says, and where the journal ends.
 
     Raises:
         InputError: a line that is not the last one is damaged; it is named.
     """
-    end, number = begin_journal(binding), 0
+    entries: list[dict[str, Any]] = []
+    end = begin_journal(binding)
     if not path.exists():
-        yield None, end
-        return
+        return entries, end
     with open_regular(path) as file, reading(path):
         size = os.fstat(file.fileno()).st_size
         while line := file.readline(MAX_LINE_BYTES):
-            number += 1
             entry, after = _decode(line, end)
             if entry is None:
                 if end.length + len(line) < size:
                     raise InputError(
-                        f"{path}: line {number}: damaged; restore the file, or delete this line and all after it and "
-                        "build again, which computes their shards anew"
+                        f"{path}: line {len(entries) + 1}: damaged; restore the file, or delete this line and all "
+                        "after it and build again, which computes their shards anew"
                     )
                 break
+            entries.append(entry)
             end = after
-            yield entry, end
-        yield None, JournalEnd(end.length, end.checksum, torn=end.length < size)
+    return entries, replace(end, torn=end.length < size)
 
 
 def _decode(line: bytes, before: JournalEnd) -> tuple[dict[str, Any] | None, JournalEnd]:
@@ -110,8 +108,8 @@ def append_line(path: Path, entry: dict[str, Any], end: JournalEnd) -> JournalEn
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp()) / JOURNAL_NAME
         >>> end = append_line(path, {"file": "a"}, begin_journal("fingerprint"))
-        >>> [entry for entry, _ in read_journal(path, "fingerprint")]
-        [{'file': 'a'}, None]
+        >>> read_journal(path, "fingerprint")[0]
+        [{'file': 'a'}]
     """
     line, after = encode_line(entry, end)
     _replace_tail(path, end.length, line)

@@ -47,7 +47,7 @@ class Manifest(Record):
     """
     labels_sha256: str | None = added(None)
     """Of the labels of all rows, where a row keeps its label's log-probability; None where it keeps all logits."""
-    part: Part | None = added(None)
+    part: Part | None = added(None)  # noqa: RUF009  (a field, as those above)
     """Which part of the cache is in this directory; None where all of it is."""
 
     @classmethod

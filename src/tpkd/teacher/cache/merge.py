@@ -81,6 +81,8 @@ def _numbered(part: Contents) -> Iterable[tuple[int, ShardEntry]]:
 
 def _read_parts(places: Sequence[Path]) -> list[Contents]:
     """All parts in order, each complete and sound, and together the whole."""
+    if not places:
+        raise InputError("parts: expected all parts of a cache, found none")
     found: dict[int, Contents] = {}
     for place in places:
         contents = read_contents(place)
@@ -94,9 +96,7 @@ def _read_parts(places: Sequence[Path]) -> list[Contents]:
         if not contents.complete:
             raise InputError(f"{place}: {part}: {contents.missing}; build this part again to compute the rest")
         found[part.number] = contents
-    if not found:
-        raise InputError("parts: expected all parts of a cache, found none")
-    total = part.total
+        total = part.total
     missing = [number for number in range(1, total + 1) if number not in found]
     if missing:
         raise InputError(f"{places[0]}: expected all {total} parts, found no part {', '.join(map(str, missing))}")

@@ -52,16 +52,16 @@ class TeacherCache:
     @cached_property
     def sample_ids(self) -> Keys:
         """The sample id of every row in order: eight bytes for each, read at the first use."""
-        return self._shards.all_keys("sample_ids")
+        return self._shards.all_of("sample_ids")
 
     @cached_property
     def view_ids(self) -> Keys:
         """The view id of every row in order, like `sample_ids`."""
-        return self._shards.all_keys("view_ids")
+        return self._shards.all_of("view_ids")
 
-    def keys(self, count: int) -> Iterator[tuple[Keys, Keys]]:
+    def key_blocks(self, count: int) -> Iterator[tuple[Keys, Keys]]:
         """Sample and view ids of all rows in order, at most `count` at a time."""
-        for sample_ids, view_ids in self._shards.keys("sample_ids", "view_ids"):
+        for sample_ids, view_ids in self._shards.key_blocks():
             for start in range(0, len(sample_ids), count):
                 yield sample_ids[start : start + count].copy(), view_ids[start : start + count].copy()
 
@@ -190,7 +190,7 @@ class TeacherCache:
             InputError: the index leads to another row, or to none.
         """
         row = self.manifest.row_numbers.start
-        for samples, views in self.keys(BLOCK_ROWS):
+        for samples, views in self.key_blocks(BLOCK_ROWS):
             wrong = np.flatnonzero(self._index.find(samples, views) != np.arange(row, row + len(samples)))
             if len(wrong):
                 key = f"sample {samples[wrong[0]]}, view {views[wrong[0]]}"
@@ -225,7 +225,7 @@ class TeacherCache:
     @cached_property
     def _view(self) -> int:
         """The view id of the first row."""
-        return int(next(self.keys(1))[1][0])
+        return int(next(self.key_blocks(1))[1][0])
 
     def _gather(self, name: str, rows: Keys) -> Tensor:
         column = self.recipe.columns[name]
@@ -247,7 +247,7 @@ def _index(contents: Contents, shards: ShardSet) -> Index:
         return contents.runs
     if contents.index is not None:
         return SortedIndex(contents.directory, contents.index, manifest.samples, manifest.rows)
-    keys, first = (shards.all_keys("sample_ids"), shards.all_keys("view_ids")), manifest.row_numbers.start
+    keys, first = (shards.all_of("sample_ids"), shards.all_of("view_ids")), manifest.row_numbers.start
     runs = run_index([find_runs(*keys, manifest.views)], manifest.views, first)
     return RowIndex(*keys, first) if runs is None else runs
 

@@ -149,7 +149,7 @@ def hash_labels(rows: CacheRows, num_classes: int) -> str:
             f"labels: expected classes from 0 to {num_classes - 1}, got {labels[row]} for sample "
             f"{rows.sample_ids[row]}, view {rows.view_ids[row]}"
         )
-    return hashlib.sha256(np.ascontiguousarray(labels, "<i8")).hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(labels, "<i8").data).hexdigest()
 
 
 def hash_keys(sample_ids: Keys, view_ids: Keys) -> str:
@@ -166,10 +166,11 @@ def hash_blocks(sample_ids: Iterable[Keys], view_ids: Iterable[Keys]) -> str:
     """The SHA-256 of all keys in order, given in blocks.
 
     Example:
-        >>> hash_blocks([np.array([1]), np.array([2])], [np.array([0, 0])]) == hash_keys(np.array([1, 2]), np.array([0, 0]))
+        >>> samples, views = np.array([1, 2]), np.array([0, 0])
+        >>> hash_blocks([samples[:1], samples[1:]], [views]) == hash_keys(samples, views)
         True
     """
     digest = hashlib.sha256()
     for block in itertools.chain(sample_ids, view_ids):
-        digest.update(np.ascontiguousarray(block, "<i8"))
+        digest.update(np.ascontiguousarray(block, "<i8").data)
     return digest.hexdigest()

@@ -74,16 +74,19 @@ class ShardSet:
         for shard in np.unique(rows // self._contents.manifest.shard_rows).tolist():
             release(open_maps()(self._open(shard - self._first)))
 
-    def keys(self, *names: str) -> Iterator[tuple[np.ndarray, ...]]:
-        """Sample ids, view ids or the bitmap of written rows of one shard after the other, each mapped in its turn."""
+    def key_blocks(self) -> Iterator[tuple[Keys, Keys]]:
+        """Sample and view ids of one shard after the other, each mapped in its turn."""
+        return zip(self.column("sample_ids"), self.column("view_ids"), strict=True)
+
+    def column(self, name: str) -> Iterator[np.ndarray]:
+        """A tensor of one shard after the other, each mapped in its turn."""
         for place in range(len(self._files)):
             file = self._open(place)
-            pages = file.map()
-            yield tuple(file.array(pages, name) for name in names)
+            yield file.array(file.map(), name)
 
-    def all_keys(self, name: str) -> Keys:
-        """Sample or view ids of all rows, copied."""
-        return np.concatenate([np.zeros(0, np.int64), *(ids.copy() for (ids,) in self.keys(name))])
+    def all_of(self, name: str) -> np.ndarray:
+        """A tensor of all shards, copied."""
+        return np.concatenate([np.zeros(0, np.int64), *(ids.copy() for ids in self.column(name))])
 
     def check_keys(self) -> None:
         """Compare the keys of all rows with what manifest and journal say of them.
@@ -93,8 +96,8 @@ class ShardSet:
         """
         contents = self._contents
         views = contents.manifest.views
-        for place, (samples, view_ids, written) in enumerate(self.keys("sample_ids", "view_ids", "written")):
-            entry = contents.shards[place]
+        columns = zip(contents.shards, self.key_blocks(), self.column("written"), strict=True)
+        for place, (entry, (samples, view_ids), written) in enumerate(columns):
             if not written.all():
                 row = int(written.argmin())
                 raise InputError(f"{self.path(place)}: expected every row written, found that row {row} is not")
@@ -102,7 +105,7 @@ class ShardSet:
                 raise InputError(f"{self.path(place)}: expected rows with keys as the journal has them, found others")
         if contents.all_shards and contents.manifest.part is None:
             expected = contents.manifest.keys_sha256
-            found = hash_blocks(*((ids for (ids,) in self.keys(name)) for name in ("sample_ids", "view_ids")))
+            found = hash_blocks(self.column("sample_ids"), self.column("view_ids"))
             if found != expected:
                 raise InputError(f"{self._directory}: expected rows with keys {expected}, found {found}")
 

@@ -62,7 +62,9 @@ class SortedKeys:
         run = _sorted(self._waiting)
         self._waiting = []
         if self._file is None:
-            self._file = TemporaryFile(dir=self._directory, prefix=".keys-", suffix=".partial")
+            self._file = TemporaryFile(  # noqa: SIM115  (closed with this object)
+                dir=self._directory, prefix=".keys-", suffix=".partial"
+            )
         self._file.write(run.data)
         self._ends.append((self._ends[-1] if self._ends else 0) + len(run))
 
@@ -107,7 +109,7 @@ class _Run:
         count = len(self.shown)
         if limit is not None:
             samples, views = self.shown[:, 0], self.shown[:, 1]
-            first, last = samples.searchsorted(limit[0]), samples.searchsorted(limit[0], side="right")
+            first, last = int(samples.searchsorted(limit[0])), int(samples.searchsorted(limit[0], side="right"))
             count = first + int(views[first:last].searchsorted(limit[1], side="right"))
         taken, self.shown = self.shown[:count], self.shown[count:]
         return taken

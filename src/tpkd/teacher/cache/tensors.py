@@ -7,7 +7,7 @@ import math
 import mmap
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,8 @@ def tensor_bytes(layout: Layout) -> dict[str, int]:
     """How many bytes each tensor takes, in the order of the file: by type, then by name, as the library has them.
 
     Example:
-        >>> tensor_bytes({"b": (np.dtype("uint8"), (3,)), "a": (np.dtype("uint8"), (2, 2)), "c": (np.dtype("int64"), (1,))})
+        >>> small, large = np.dtype("uint8"), np.dtype("int64")
+        >>> tensor_bytes({"b": (small, (3,)), "a": (small, (2, 2)), "c": (large, (1,))})
         {'c': 8, 'a': 4, 'b': 3}
     """
     order = list(_NAMES)
@@ -93,11 +94,16 @@ def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> tuple[int, st
     layout: Layout = {name: (array.dtype, array.shape) for name, array in arrays.items()}
     digest = hashlib.sha256()
     with writing(path), publish(path) as file:
-        values = (np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8) for name in tensor_bytes(layout))
-        for part in (header_bytes(layout), *values):
+        for part in _parts(layout, arrays):
             file.write(part)
             digest.update(part)
     return file_bytes(layout), digest.hexdigest()
+
+
+def _parts(layout: Layout, arrays: Mapping[str, np.ndarray]) -> Iterator[bytes | memoryview]:
+    yield header_bytes(layout)
+    for name in tensor_bytes(layout):
+        yield np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data
 
 
 @dataclass(frozen=True, eq=False, slots=True)
