@@ -50,7 +50,7 @@ def big_cache(directory, rows, shuffled):
 
 @pytest.mark.parametrize("shuffled", [False, True], ids=["by arithmetic", "by the index"])
 def test_an_open_cache_holds_no_table_of_its_rows(tmp_path, shuffled):
-    """A table of keys and rows in every process was 64 bytes for each row."""
+    """All keys and a table of rows in every process would take tens of bytes for each row."""
     rows, peaks = (5_000, 205_000), []
     for count in rows:
         big_cache(tmp_path / str(count), count, shuffled)
