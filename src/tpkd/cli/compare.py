@@ -1,6 +1,5 @@
 """`tpkd compare`: objectives × seeds from one configuration."""
 
-import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,9 +9,11 @@ from rich.console import Console
 from rich.table import Table
 
 from tpkd.cli.console import say
+from tpkd.cli.executors import Resources, executor_for
 from tpkd.cli.interruption import interruptible
 from tpkd.cli.options import Overrides, config_errors, split, whole_numbers
 from tpkd.cli.progress import grid_progress
+from tpkd.cli.status import show_status
 from tpkd.errors import extra
 from tpkd.report.numbers import percent, points
 
@@ -21,7 +22,12 @@ if TYPE_CHECKING:
 
 
 def compare(
-    config: Annotated[Path, typer.Argument(help="A run whose `output` names {objective} and {seed}; see configs/.")],
+    config: Annotated[
+        Path,
+        typer.Argument(
+            help="A run whose `output` names {objective} and {seed}, see configs/; with --status, a grid's directory."
+        ),
+    ],
     overrides: Overrides = None,
     methods: Annotated[
         str | None, typer.Option(help="Comma-separated names from `tpkd methods`; default: all.")
@@ -33,6 +39,18 @@ def compare(
     restart_changed: Annotated[
         bool, typer.Option("--restart-changed", help="Set runs with a different configuration aside and rerun them.")
     ] = False,
+    on: Annotated[str, typer.Option(help="Where cells run: local, ray or slurm; see docs/cluster.md.")] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="Of a Ray cluster; default: RAY_ADDRESS, or one started for this command.")
+    ] = None,
+    cpus: Annotated[int, typer.Option(help="Cores and threads per cell.", min=1)] = 1,
+    gpus: Annotated[float, typer.Option(help="GPUs per cell, on Ray and SLURM.", min=0)] = 0,
+    partition: Annotated[str | None, typer.Option(help="Of SLURM.")] = None,
+    minutes: Annotated[int, typer.Option(help="Time limit of a SLURM job; it is requeued and continues.", min=1)] = 240,
+    submitit: Annotated[
+        str, typer.Option(help="slurm, or local to try --on slurm on a machine without SLURM.")
+    ] = "slurm",
+    status: Annotated[bool, typer.Option("--status", help="Show the cells of a grid's directory and exit.")] = False,
 ) -> None:
     """Train every objective with every seed from the same start, and compare accuracy after the last epoch.
 
@@ -40,14 +58,19 @@ def compare(
 
     Example: tpkd compare configs/cpu-text.yaml epochs=1 limit=2000 --methods ce,kd,tpkd --seeds 42,43
     """
+    if status:
+        show_status(config)
+        return
     with extra("train"):
         from tpkd.compare.run import RECORD_NAME, open_grid
         from tpkd.compare.run import compare as run_grid
     with config_errors(config):
         chosen = None if methods is None else split(methods)
         grid = open_grid(config, overrides or [], methods=chosen, seeds=whole_numbers("--seeds", seeds))
+        resources = Resources(jobs, cpus, gpus, address, partition, minutes, submitit)
+        executor = executor_for(on, resources)
         with interruptible(lambda: "what is finished stays, the same command continues"), grid_progress() as watcher:
-            record = run_grid(grid, processes=jobs or cores(), restart_changed=restart_changed, watcher=watcher)
+            record = run_grid(grid, executor=executor, restart_changed=restart_changed, watcher=watcher)
     Console().print(comparison_table(record))
     for cell in record.cells:
         if cell.status != "finished":
@@ -74,12 +97,3 @@ def comparison_table(record: "ComparisonRecord") -> Table:
             interval,
         )
     return table
-
-
-def cores() -> int:
-    """Default number of parallel cells: one per core, or one if there is a GPU."""
-    import torch
-
-    if torch.cuda.is_available():
-        return 1
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
