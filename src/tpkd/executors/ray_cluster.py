@@ -53,7 +53,8 @@ class RayExecutor(Executor):
         super().__init__(work)
         with extra("cluster"):
             import ray
-        self._ray, self._directory, self._threads = ray, directory.resolve(), threads
+        self._ray: Any = ray
+        self._directory, self._threads = directory.resolve(), threads
         self._resources = {"num_cpus": cpus, "num_gpus": gpus}
         self._jobs: dict[str, RemoteJob] = {}
         self._refs: dict[Any, str] = {}

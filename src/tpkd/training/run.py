@@ -1,6 +1,7 @@
 """A run before its first step: everything that the loop uses, put together once."""
 
 import copy
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -130,6 +131,7 @@ def start_accelerator(config: RunConfig) -> Any:
     with extra("train"):
         from accelerate import Accelerator
         from accelerate.state import AcceleratorState
+    refuse_sharding()
     AcceleratorState._reset_state()  # an earlier run of this process may have had another precision
     # Explicit, because processes on a machine without an accelerator would otherwise not find each other.
     cpu = config.device == "cpu" or not torch.accelerator.is_available()
@@ -140,6 +142,30 @@ def start_accelerator(config: RunConfig) -> Any:
     if config.precision == "fp16" and accelerator.device.type == "cpu":
         raise ConfigError("precision: fp16 needs an accelerator, expected fp32 or bf16 on a CPU")
     return accelerator
+
+
+_SHARDING = {
+    "ACCELERATE_USE_FSDP": "FSDP",
+    "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
+    "ACCELERATE_USE_MEGATRON_LM": "Megatron-LM",
+}
+"""What accelerate's launcher sets, and what it stands for."""
+
+
+def refuse_sharding() -> None:
+    """Refuse engines that split the student over processes: checkpoints and evaluation need it whole.
+
+    On a machine without GPUs accelerate would leave FSDP out without a word.
+
+    Raises:
+        ConfigError: names the engine and what to use instead.
+    """
+    for variable, engine in _SHARDING.items():
+        if os.environ.get(variable, "").lower() in ("1", "true", "yes", "on"):
+            raise ConfigError(
+                f"{engine}: not supported by tpkd train, which keeps the whole student in every process; launch "
+                f"without it (data parallel), or use tpkd_loss in your own {engine} loop (unset {variable})"
+            )
 
 
 def end_processes() -> None:
