@@ -12,7 +12,7 @@ import tpkd
 
 SOURCE = Path(tpkd.__file__).parent
 
-BASE = {"errors", "files", "record", "lock", "arrays", "class_names", "termination"}
+BASE = {"errors", "files", "record", "lock", "arrays", "class_names", "termination", "remote_files"}
 """What everything may use."""
 MATHS = BASE | {"geometry", "theory", "parameter_space", "objectives"}
 RUN = BASE | {"config", "data", "models", "teacher"}
@@ -24,6 +24,7 @@ ALLOWED = {
     "termination": set(),
     "files": {"errors"},
     "lock": {"errors", "files"},
+    "remote_files": {"errors", "files"},
     "class_names": {"errors", "files"},
     "arrays": {"errors", "files", "class_names"},
     "geometry": BASE,
