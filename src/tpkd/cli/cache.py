@@ -1,10 +1,10 @@
-"""`tpkd cache`: build, inspect and verify a teacher cache."""
+"""`tpkd cache`: plan, build, merge, inspect and verify a teacher cache."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -14,11 +14,18 @@ from rich.table import Table
 from tpkd.cli.console import say
 from tpkd.cli.interruption import interruptible
 from tpkd.cli.options import Overrides, config_errors, read_config
-from tpkd.cli.progress import display
+from tpkd.cli.progress import counted, display
 from tpkd.errors import extra
 from tpkd.teacher.cache.build import BuildProgress
-from tpkd.teacher.cache.description import compare_sizes, describe_kept
+from tpkd.teacher.cache.description import compare_sizes, describe_kept, sized
+from tpkd.teacher.cache.merge import merge_parts
+from tpkd.teacher.cache.parts import Part
+from tpkd.teacher.cache.plan import CacheEstimate
+from tpkd.teacher.cache.shards import SHARD_BYTES
 from tpkd.teacher.cache.verify import CacheInfo, cache_info
+
+if TYPE_CHECKING:
+    from tpkd.teacher.planning import CacheForecast
 
 cache = typer.Typer(help="Cache a teacher's outputs, so that it never runs twice.", no_args_is_help=True)
 
@@ -27,23 +34,84 @@ Network = Annotated[
 ]
 
 
+ShardBytes = Annotated[int, typer.Option(help="The most that a file of a new cache takes.", min=1)]
+
+
 @cache.command()
 def build(
     config: Annotated[Path, typer.Argument(help="The run that will read the cache.")],
     overrides: Overrides = None,
     network: Network = "teacher",
+    part: Annotated[
+        str | None,
+        typer.Option(help="I/N: build the I-th of N parts, in CACHE.part-I-of-N; `tpkd cache merge` joins them."),
+    ] = None,
+    shard_bytes: ShardBytes = SHARD_BYTES,
 ) -> None:
     """Run the network once on every training sample in every view; an interrupted build continues.
 
     Example: tpkd cache build configs/digits.yaml
+
+    Example: tpkd cache build configs/digits.yaml --part 1/4
     """
     with extra("train"):
         from tpkd.teacher.caching import build as build_from
+    chosen = None if part is None else Part.parse(part)
     with config_errors(config):
         loaded = read_config(config, overrides)
         with interruptible(), _progress() as on_progress:
-            directory = build_from(loaded, network, on_progress=on_progress, on_note=partial(say, error=True))
+            directory = build_from(
+                loaded,
+                network,
+                part=chosen,
+                shard_bytes=shard_bytes,
+                on_progress=on_progress,
+                on_note=partial(say, error=True),
+            )
     _print(cache_info(directory))
+
+
+@cache.command()
+def merge(
+    parts: Annotated[list[Path], typer.Argument(help="All parts of a cache, in any order.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Directory of the cache; default: CACHE where the parts are CACHE.part-I-of-N."),
+    ] = None,
+) -> None:
+    """Join the parts of a cache, checked and without computing anything; an interrupted merge continues.
+
+    Example: tpkd cache merge runs/cache.part-1-of-2 runs/cache.part-2-of-2
+    """
+    with interruptible(), counted("shards", parts=10) as on_shards:
+        directory = merge_parts(parts, out, on_shards=on_shards)
+    _print(cache_info(directory))
+
+
+@cache.command()
+def plan(
+    config: Annotated[Path, typer.Argument(help="The run that will read the cache.")],
+    overrides: Overrides = None,
+    network: Network = "teacher",
+    rows: Annotated[
+        int | None, typer.Option(help="Samples times views; default: those of the configuration.", min=1)
+    ] = None,
+    workers: Annotated[int, typer.Option(help="Machines or processes that build a part each.", min=1)] = 1,
+    shard_bytes: ShardBytes = SHARD_BYTES,
+    json: Annotated[bool, typer.Option("--json", help="Print every field as JSON.")] = False,
+) -> None:
+    """Say what a cache will take on disk, in memory and in time; the network runs on a few batches to measure it.
+
+    Example: tpkd cache plan configs/digits.yaml --rows 100000000 --workers 8
+    """
+    with extra("train"):
+        from tpkd.teacher.planning import forecast
+    with config_errors(config):
+        found = forecast(read_config(config, overrides), network, rows=rows, workers=workers, shard_bytes=shard_bytes)
+    if json:
+        say(found.to_json(), end="")
+    else:
+        _print_forecast(found)
 
 
 @cache.command()
@@ -98,8 +166,13 @@ def _print(found: CacheInfo) -> None:
     size = f"{found.bytes / 1e6:.1f} MB in {found.shards} shards"
     if found.full_bytes is not None:
         size = f"{compare_sizes(found.bytes, found.full_bytes)}; {found.shards} shards"
+    if found.index_bytes:
+        size += f", and an index of {sized(found.index_bytes)}"
+    cut = f"{found.samples} samples × {found.views} views"
+    if found.part is not None:
+        cut = f"{found.part}; {cut} in all"
     rows = {
-        "rows": f"{found.rows_written} of {found.rows} ({found.samples} samples × {found.views} views)",
+        "rows": f"{found.rows_written} of {found.rows} ({cut})",
         "logits" if recipe.top_k is None else "kept": describe_kept(recipe),
         "further tensors": ", ".join(f"{name} ({width})" for name, width in found.tensors.items()) or "none",
         "size": size,
@@ -116,6 +189,33 @@ def _print(found: CacheInfo) -> None:
     for name, value in rows.items():
         table.add_row(name, escape(value))
     Console().print(table)
+
+
+def _print_forecast(found: "CacheForecast") -> None:
+    columns = [_estimated(estimate) for estimate in found.estimates]
+    table = Table(title=f"A cache of {found.estimates[0].rows:,} rows")
+    for name in ("", *(estimate.kept for estimate in found.estimates)):
+        table.add_column(escape(name), overflow="fold")
+    for name in columns[0]:
+        table.add_row(name, *(column[name] for column in columns))
+    Console().print(table)
+    trial, workers = found.trial, found.estimates[0].workers
+    speed = f"{trial.rows:,} rows in {trial.seconds:.1f} s, {trial.rows_per_second:,.1f} rows per second"
+    whose = "one worker" if workers == 1 else f"{workers} workers"
+    say(f"Measured here: {speed}; minutes are for {whose} at this speed.")
+
+
+def _estimated(estimate: CacheEstimate) -> dict[str, str]:
+    index = f"{sized(estimate.index_bytes)} on disk, {sized(estimate.index_memory)} in memory"
+    return {
+        "bytes per row": f"{estimate.row_bytes:,}",
+        "on disk": sized(estimate.bytes + estimate.index_bytes),
+        "files": f"{estimate.files:,}, {estimate.shards:,} of them shards of {estimate.shard_rows:,} rows",
+        "index": index if estimate.index_bytes else "none: ids are in order",
+        "memory of a builder": f"{sized(estimate.build_memory)} beside the network",
+        "largest part": f"{estimate.largest_part:,} rows",
+        "minutes": "unknown" if estimate.minutes is None else f"{estimate.minutes:,.1f}",
+    }
 
 
 @contextmanager

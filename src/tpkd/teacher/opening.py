@@ -22,6 +22,9 @@ from tpkd.teacher.network import build_teacher, teacher_preparation, teacher_sou
 from tpkd.teacher.recipes import known_recipe, network_recipe, unnamed_recipe
 from tpkd.teacher.teacher import CachedTeacher, OnlineTeacher, Teacher
 
+LOCATED_AT_ONCE = 65_536
+"""Samples whose rows are looked up together before a run starts."""
+
 
 def open_teacher(config: RunConfig, dataset: Dataset, preparation: Preparation, device: torch.device) -> Teacher | None:
     """The configured teacher, None where there is none.
@@ -84,8 +87,10 @@ def _built(place: str, command: str) -> Path:
 def _open_whole(directory: Path, expected: CacheRecipe, dataset: Dataset, preparation: Preparation) -> TeacherCache:
     cache = open_cache(directory, expected=expected)
     views = preparation.num_views
-    # Before the first step rather than at the first step that needs the row.
-    cache.locate(np.repeat(dataset.ids, views), np.tile(np.arange(views), len(dataset)))
+    # Before the first step rather than at the first step that needs the row; some at a time, as there may be many.
+    for start in range(0, len(dataset), LOCATED_AT_ONCE):
+        ids = dataset.ids[start : start + LOCATED_AT_ONCE]
+        cache.locate(np.repeat(ids, views), np.tile(np.arange(views), len(ids)))
     return cache
 
 
