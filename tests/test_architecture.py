@@ -35,7 +35,7 @@ ALLOWED = {
     "executors": BASE,
     "data": BASE | {"config"},
     "models": BASE | {"config", "data"},
-    "teacher": BASE | {"geometry", "config", "data", "models", "competence"},
+    "teacher": BASE | {"geometry", "config", "data", "models", "competence", "executors"},
     "training": (MATHS | RUN) - {"parameter_space"},
     "student": RUN | {"training"},
     "report": set(),

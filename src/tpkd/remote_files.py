@@ -158,7 +158,7 @@ class _Store:
         key = hashlib.sha256("\n".join([self._address, *versions]).encode()).hexdigest()
         folder = copies_directory() / "folders" / key
         for inside, copy in copies:
-            _link(copy, folder / inside)
+            lay_copy(copy, folder / inside)
         return folder
 
     def _ask(self, question: Callable[[], Found], address: str) -> Found:
@@ -198,7 +198,7 @@ def _intact(path: Path, expected: str) -> Path | None:
     return path if path.exists() and sha256(path) == expected else None
 
 
-def _link(copy: Path, place: Path) -> None:
+def lay_copy(copy: Path, place: Path) -> None:
     """Give a copy its name in a folder, without a second one of its bytes where the disk allows it."""
     with writing(place):
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -12,19 +12,22 @@ from rich.markup import escape
 from rich.table import Table
 
 from tpkd.cli.console import say
+from tpkd.cli.executors import Address, Cpus, Gpus, Resources, executor_for
 from tpkd.cli.interruption import interruptible
 from tpkd.cli.options import Overrides, config_errors, read_config
 from tpkd.cli.progress import counted, display
-from tpkd.errors import extra
+from tpkd.errors import InputError, extra
 from tpkd.teacher.cache.build import BuildProgress
 from tpkd.teacher.cache.description import compare_sizes, describe_kept, sized
 from tpkd.teacher.cache.merge import merge_parts
 from tpkd.teacher.cache.parts import Part
 from tpkd.teacher.cache.plan import CacheEstimate
+from tpkd.teacher.cache.remote import readable_cache
 from tpkd.teacher.cache.shards import SHARD_BYTES
 from tpkd.teacher.cache.verify import CacheInfo, cache_info
 
 if TYPE_CHECKING:
+    from tpkd.executors.jobs import JobEvent
     from tpkd.teacher.planning import CacheForecast
 
 cache = typer.Typer(help="Cache a teacher's outputs, so that it never runs twice.", no_args_is_help=True)
@@ -47,13 +50,29 @@ def build(
         typer.Option(help="I/N: build the I-th of N parts, in CACHE.part-I-of-N; `tpkd cache merge` joins them."),
     ] = None,
     shard_bytes: ShardBytes = SHARD_BYTES,
+    on: Annotated[
+        str | None,
+        typer.Option(help="Build with several workers: local processes, or ray; see docs/cluster.md."),
+    ] = None,
+    workers: Annotated[int, typer.Option(help="Number of parts and workers, with --on.", min=1)] = 2,
+    address: Address = None,
+    cpus: Cpus = 1,
+    gpus: Gpus = 0,
 ) -> None:
     """Run the network once on every training sample in every view; an interrupted build continues.
 
     Example: tpkd cache build configs/digits.yaml
 
     Example: tpkd cache build configs/digits.yaml --part 1/4
+
+    Example: tpkd cache build configs/digits.yaml --on ray --workers 8
     """
+    if on is not None:
+        if part is not None:
+            raise InputError("--part: expected none beside --on, which builds all parts")
+        resources = Resources(workers, cpus, gpus, address)
+        _build_on(on, resources, config, overrides, network, workers, shard_bytes)
+        return
     with extra("train"):
         from tpkd.teacher.caching import build as build_from
     chosen = None if part is None else Part.parse(part)
@@ -68,6 +87,40 @@ def build(
                 on_progress=on_progress,
                 on_note=partial(say, error=True),
             )
+    _print(cache_info(directory))
+
+
+def _build_on(
+    on: str,
+    resources: Resources,
+    config: Path,
+    overrides: Overrides,
+    network: str,
+    workers: int,
+    shard_bytes: int,
+) -> None:
+    """Build with several workers, and merge what they have built."""
+    with extra("train"):
+        from tpkd.teacher.in_parts import build_in_parts
+    if on == "slurm":
+        raise InputError("--on: expected local or ray, found 'slurm'; an array of --part jobs does the same there")
+    with config_errors(config), interruptible(), display() as show:
+
+        def tell(event: "JobEvent") -> None:
+            part = f"{event.job} of {workers}"
+            if event.kind == "progress":
+                show.update(part, event.done, event.total, f"{part}: {event.done} of {event.total} rows", parts=10)
+            else:
+                show.line(f"{part} {event.kind}{f': {event.problem}' if event.problem else ''}")
+
+        directory = build_in_parts(
+            read_config(config, overrides),
+            network,
+            executor_for(on, resources),
+            workers=workers,
+            shard_bytes=shard_bytes,
+            on_event=tell,
+        )
     _print(cache_info(directory))
 
 
@@ -116,7 +169,7 @@ def plan(
 
 @cache.command()
 def verify(
-    directory: Annotated[Path, typer.Argument(help="A cache.")],
+    directory: Annotated[str, typer.Argument(help="A cache: a directory, or an address such as s3://bucket/cache.")],
     config: Annotated[
         Path | None,
         typer.Option(help="A run configuration: compare its recipe, and recompute some rows with its network."),
@@ -131,11 +184,12 @@ def verify(
     """
     with extra("train"):
         from tpkd.teacher.caching import verify as verify_from
+    place = readable_cache(directory)
     if config is None:
-        report = verify_from(directory)
+        report = verify_from(place)
     else:
         with config_errors(config):
-            report = verify_from(directory, read_config(config, overrides), network, sample=sample)
+            report = verify_from(place, read_config(config, overrides), network, sample=sample)
     say(*report.problems)
     again = f"{report.rows_recomputed} computed again" if report.rows_recomputed else "none computed again"
     largest = "" if report.max_difference is None else f", largest difference {report.max_difference:.2g}"
@@ -147,14 +201,16 @@ def verify(
 
 @cache.command()
 def info(
-    directory: Annotated[Path, typer.Argument(help="A cache, finished or not.")],
+    directory: Annotated[
+        str, typer.Argument(help="A cache, finished or not: a directory, or an address such as s3://bucket/cache.")
+    ],
     json: Annotated[bool, typer.Option("--json", help="Print every field as JSON.")] = False,
 ) -> None:
     """Show what a cache contains and how it was computed.
 
     Example: tpkd cache info runs/digits-cache
     """
-    found = cache_info(directory)
+    found = cache_info(readable_cache(directory, shards=False))
     if json:
         say(found.to_json(), end="")
     else:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tpkd.cli.console import say
-from tpkd.cli.executors import Resources, executor_for
+from tpkd.cli.executors import Address, Cpus, Gpus, Resources, executor_for
 from tpkd.cli.interruption import interruptible
 from tpkd.cli.options import Overrides, config_errors, split, whole_numbers
 from tpkd.cli.progress import grid_progress
@@ -40,11 +40,9 @@ def compare(
         bool, typer.Option("--restart-changed", help="Set runs with a different configuration aside and rerun them.")
     ] = False,
     on: Annotated[str, typer.Option(help="Where cells run: local, ray or slurm; see docs/cluster.md.")] = "local",
-    address: Annotated[
-        str | None, typer.Option(help="Of a Ray cluster; default: RAY_ADDRESS, or one started for this command.")
-    ] = None,
-    cpus: Annotated[int, typer.Option(help="Cores and threads per cell.", min=1)] = 1,
-    gpus: Annotated[float, typer.Option(help="GPUs per cell, on Ray and SLURM.", min=0)] = 0,
+    address: Address = None,
+    cpus: Cpus = 1,
+    gpus: Gpus = 0,
     partition: Annotated[str | None, typer.Option(help="Of SLURM.")] = None,
     minutes: Annotated[int, typer.Option(help="Time limit of a SLURM job; it is requeued and continues.", min=1)] = 240,
     submitit: Annotated[

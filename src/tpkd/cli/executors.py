@@ -4,12 +4,20 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from tpkd.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
     from tpkd.executors.jobs import Executor, Work
+
+Address = Annotated[
+    str | None, typer.Option(help="Of a Ray cluster; default: RAY_ADDRESS, or one started for this command.")
+]
+Cpus = Annotated[int, typer.Option(help="Cores and threads per job.", min=1)]
+Gpus = Annotated[float, typer.Option(help="GPUs per job, on Ray and SLURM.", min=0)]
 
 PLACES = ("local", "ray", "slurm")
 SUBMITIT = ("slurm", "local")

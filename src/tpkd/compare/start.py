@@ -23,8 +23,10 @@ from tpkd.files import publish, writing
 from tpkd.models.preparation import student_preparation
 from tpkd.models.student import build_student
 from tpkd.models.weights import weights_fingerprint
+from tpkd.remote_files import is_remote
 from tpkd.teacher import caching
 from tpkd.teacher.cache.build import BuildProgress
+from tpkd.teacher.cache.remote import readable_cache
 from tpkd.teacher.caching import OnNote
 from tpkd.teacher.network import build_teacher, teacher_preparation
 from tpkd.teacher.opening import given_test_logits, open_teacher
@@ -69,7 +71,7 @@ def prepare(grid: Grid, on_stage: OnStage, on_note: OnNote = lambda sentence: No
     preparation = student_preparation(config, dataset)
     frozen = open_teacher(config, dataset, preparation, device)
     if config.teacher is not None and config.teacher.cache is not None and config.teacher.model is None:
-        caching.note_cached_teacher(Path(expand_data(config.teacher.cache)), dataset, on_note)
+        caching.note_cached_teacher(readable_cache(expand_data(config.teacher.cache)), dataset, on_note)
     waiting = {cell.objective: cell for cell in grid.cells if cell.asked and read_result(cell.directory) is None}
     for cell in waiting.values():
         build_objective(cell.config, student, frozen)
@@ -95,7 +97,8 @@ def prepare(grid: Grid, on_stage: OnStage, on_note: OnNote = lambda sentence: No
 def _build_caches(grid: Grid, on_stage: OnStage, on_note: OnNote) -> None:
     config = grid.base
     networks = []
-    if config.teacher is not None and config.teacher.cache is not None and config.teacher.model is not None:
+    teacher = config.teacher
+    if teacher is not None and teacher.cache is not None and teacher.model is not None and not is_remote(teacher.cache):
         networks.append("teacher")
     if config.initial.cache is not None:
         networks.append("initial")

@@ -15,6 +15,7 @@ from tpkd.config.section import (
     Output,
     PlainData,
     PositiveReal,
+    ReadablePath,
     Real,
     Section,
     Seed,
@@ -60,7 +61,7 @@ class DataConfig(Section):
     name: Source
     """A name such as `digits`, `clinc150` or `cifar100`, or a kind and its path: `folder`, `csv`, `tsv`, `jsonl`,
     `parquet` or `arrow`, as in `folder:PATH`; `disk:FOLDER`, written by `save_to_disk`; `hf:ID`, from the hub; or
-    `vector:PATH`, features in `.npz`, `.safetensors` or `.npy` files."""
+    `vector:PATH`, features in `.npz`, `.safetensors` or `.npy` files. A path may be an address: `csv:s3://BUCKET/x`."""
     root: LocalPath | None = None
     """The folder with published data sets; default: the environment variable TPKD_DATA."""
     allow_singletons: bool = False
@@ -156,8 +157,9 @@ class TeacherConfig(Section):
     """A file with the teacher's classes, one per line, if they differ from those of the data."""
     rename: dict[str, str] = Field({})
     """Teacher class -> class of the data, for classes with different names."""
-    cache: LocalPath | None = None
-    """The directory of its cache; if omitted, the teacher runs at every step."""
+    cache: ReadablePath | None = None
+    """The directory of its cache, or an address such as `s3://bucket/cache` to read one that is there; if omitted, the
+    teacher runs at every step."""
     cache_dtype: Literal["float16", "float32"] = "float16"
     top_k: Count | None = None
     """How many of its largest classes the cache keeps of each row, with the label and the total of all others; at most

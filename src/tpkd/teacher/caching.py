@@ -30,6 +30,7 @@ from tpkd.teacher.cache.manifest import MANIFEST_NAME
 from tpkd.teacher.cache.parts import Part
 from tpkd.teacher.cache.read import TeacherCache, open_cache
 from tpkd.teacher.cache.recipe import CacheRecipe
+from tpkd.teacher.cache.remote import refuse_writing
 from tpkd.teacher.cache.rows import CacheRows, hash_keys
 from tpkd.teacher.cache.shards import SHARD_BYTES, row_bytes
 from tpkd.teacher.cache.verify import VerifyReport, cache_info, verify_cache
@@ -131,6 +132,8 @@ def build(
             build, and on all cached rows after it, unless they are those of a part; and before the build what a
             truncated cache keeps.
     """
+    if network == "teacher" and config.teacher is not None and config.teacher.cache is not None:
+        refuse_writing("teacher.cache", config.teacher.cache)
     if network == "teacher" and (finished := _finished(config, part)) is not None:
         if on_progress is not None:
             rows = len(finished)

@@ -18,6 +18,7 @@ from tpkd.models.preparation import preprocessing
 from tpkd.teacher.cache.manifest import MANIFEST_NAME, read_manifest
 from tpkd.teacher.cache.read import TeacherCache, open_cache
 from tpkd.teacher.cache.recipe import CacheRecipe
+from tpkd.teacher.cache.remote import readable_cache
 from tpkd.teacher.network import build_teacher, teacher_preparation, teacher_source
 from tpkd.teacher.recipes import known_recipe, network_recipe, unnamed_recipe
 from tpkd.teacher.teacher import CachedTeacher, OnlineTeacher, Teacher
@@ -78,7 +79,7 @@ def open_initial(
 
 
 def _built(place: str, command: str) -> Path:
-    directory = Path(expand_data(place))
+    directory = readable_cache(expand_data(place))
     if not (directory / MANIFEST_NAME).exists():
         raise InputError(f"{directory}: expected a cache, found no {MANIFEST_NAME}; `{command}` writes it")
     return directory
