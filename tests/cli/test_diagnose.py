@@ -162,11 +162,11 @@ BAD = {
     "fewer labels": (lambda f: np.save(f.labels, f.y[:-1]), r"labels\.npy: expected 120 labels .* shape \(119,\)"),
     "logits as labels": (
         lambda f: np.save(f.labels, f.zt),
-        r"labels\.npy: row 0: expected probabilities, nonnegative with sum 1, found least entry",
+        r"labels\.npy: row 0: expected probabilities, .* found least entry .*; are these logits instead of labels\?",
     ),
     "classes as floats": (
         lambda f: np.save(f.labels, f.y.astype(np.float32)),
-        r"labels\.npy: expected integer class labels of shape \(120,\) or probabilities of shape \(120, 6\), found",
+        r"labels\.npy: expected integer class labels of shape \(120,\) or prob.* \(120, 6\), found .*astype\(int\)",
     ),
     "nan": (
         lambda f: spoil_row(f.student, np.nan),
@@ -174,7 +174,52 @@ BAD = {
     ),
     "infinite": (lambda f: spoil_row(f.teacher, -np.inf), r"teacher\.npy: row 17: expected finite logits, found -inf"),
     "label too large": (lambda f: spoil_label(f, 6), r"labels\.npy: row 31: expected a label from 0 to 5, found 6"),
-    "label negative": (lambda f: spoil_label(f, -100), r"labels\.npy: row 31: .* found -100"),
+    "label negative": (
+        lambda f: spoil_label(f, -1),
+        r"labels\.npy: row 31: .* found -1; mark rows to leave out with -100",
+    ),
+    "labels from 1": (
+        lambda f: np.save(f.labels, f.y + 1),
+        r"labels\.npy: row \d+: expected a label from 0 to 5, found 6; they go from 1 to 6: subtract 1",
+    ),
+    "labels with an axis": (
+        lambda f: np.save(f.labels, f.y[:, None]),
+        r"labels\.npy: expected 120 labels .* shape \(120, 1\); save them without their second axis, as labels\[:, 0\]",
+    ),
+    "several ones": (
+        lambda f: np.save(f.labels, np.ones((120, 6), int)),
+        r"labels\.npy: row 0: expected one-hot labels, a single 1 and zeros, found 6 ones",
+    ),
+    "counts as labels": (
+        lambda f: np.save(f.labels, 7 * np.eye(6, dtype=int)[f.y]),
+        r"labels\.npy: row 0: expected one-hot labels, a single 1 and zeros, found 7",
+    ),
+    "nothing but ignored": (
+        lambda f: np.save(f.labels, np.full(120, -100)),
+        r"labels\.npy: expected at least one label from 0 to 5, found -100 in every row",
+    ),
+    "transposed student": (
+        lambda f: np.save(f.student, f.z.T),
+        r"student\.npy: expected 120 examples .* found 6 x 120: one of them is transposed; a row per example",
+    ),
+    "transposed logits": (
+        lambda f: (np.save(f.student, f.z.T), np.save(f.teacher, f.zt.T)),
+        r"labels\.npy: expected 6 labels .* found shape \(120,\); .*teacher\.npy may be transposed",
+    ),
+    "transposed one-hot": (
+        lambda f: np.save(f.labels, np.eye(6, dtype=int)[f.y].T),
+        r"labels\.npy: expected 120 labels .* found shape \(6, 120\); it looks transposed",
+    ),
+    "labels as student": (lambda f: np.save(f.student, f.y), r"student\.npy: expected logits .*; are these labels\?"),
+    "names of no classes": (
+        lambda f: np.save(f.labels, np.array(["cat"] * 120)),
+        r"labels\.npy: row 0: expected a class number, found 'cat'; for labels by name, .* with --class-names",
+    ),
+    "both forms": (lambda f: ["--probabilities", "--log-probabilities"], "--probabilities: expected one form"),
+    "no such column": (
+        lambda f: ["--label-column", "topic"],
+        r"labels\.npy: expected an array or column named 'topic', found none with a name",
+    ),
     "five names": (lambda f: write_names(f, "a\nb\nc\nd\ne\n"), r"names: expected 6 class names .* found 5"),
     "119 ids": (lambda f: write_ids(f, 119), r"ids: expected 120 ids .* found 119"),
     "names in JSON": (
@@ -183,7 +228,7 @@ BAD = {
     ),
     "probabilities": (
         lambda f: np.save(f.student, torch.from_numpy(f.z).softmax(-1).numpy()),
-        r"student\.npy: row 0: expected logits, found probabilities",
+        r"student\.npy: row 0: expected logits, found probabilities .* say so with --probabilities",
     ),
     "probabilities with zeros": (
         lambda f: np.save(f.teacher, np.eye(6, dtype=np.float32)[f.y]),
