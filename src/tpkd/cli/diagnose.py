@@ -18,6 +18,7 @@ from tpkd.cli.progress import display
 from tpkd.diagnosis.file_names import short_names
 from tpkd.diagnosis.inputs import DiagnosisInputs, Form, open_inputs
 from tpkd.diagnosis.marks import in_ascii
+from tpkd.diagnosis.record import DiagnosisRecord
 from tpkd.diagnosis.run import check_outputs, diagnose_files, write_text
 from tpkd.diagnosis.terminal import diagnosis_reading, diagnosis_table
 from tpkd.errors import InputError
@@ -77,9 +78,7 @@ def diagnose(
     Example: tpkd diagnose student.npy --teacher teacher.npy --labels labels.npy --html page.html --json numbers.json
     """
     _check_step(beta, temperature)
-    if probabilities and log_probabilities:
-        raise InputError("--probabilities: expected one form of all files, found --log-probabilities beside it")
-    form: Form = "probabilities" if probabilities else "log-probabilities" if log_probabilities else "logits"
+    form = _form(probabilities=probabilities, log_probabilities=log_probabilities)
     outputs = [path for path in (json, html) if path is not None]
     check_outputs(outputs, [path for path in (*students, teacher, labels, class_names, ids) if path is not None])
     if html is not None:
@@ -95,13 +94,23 @@ def diagnose(
         write_text(html, diagnosis_page(record))
     if json is not None:
         write_text(json, record.to_json())
+    _show(record)
+    say(*(f"written: {path}" for path in outputs))
+
+
+def _form(*, probabilities: bool, log_probabilities: bool) -> Form:
+    if probabilities and log_probabilities:
+        raise InputError("--probabilities: expected one form of all files, found --log-probabilities beside it")
+    return "probabilities" if probabilities else "log-probabilities" if log_probabilities else "logits"
+
+
+def _show(record: DiagnosisRecord) -> None:
     console = Console()
     ascii_only = not console.encoding.startswith("utf")
     console.print(diagnosis_table(record, ascii_only=ascii_only))
     for sentence in diagnosis_reading(record):
         text = escape(in_ascii(sentence) if ascii_only else sentence)
         console.print(text, highlight=False, soft_wrap=not console.is_terminal)
-    say(*(f"written: {path}" for path in outputs))
 
 
 def _check_step(beta: float, temperature: float) -> None:
