@@ -33,17 +33,20 @@ def build(
     overrides: Overrides = None,
     network: Network = "teacher",
 ) -> None:
-    """Run the network once on every training sample in every view; an interrupted build continues.
+    """Run the network, or each of several teachers, once on every training sample in every view.
+
+    An interrupted build continues.
 
     Example: tpkd cache build configs/digits.yaml
     """
     with extra("train"):
-        from tpkd.teacher.caching import build as build_from
+        from tpkd.teacher.caching import build_all
     with config_errors(config):
         loaded = read_config(config, overrides)
         with interruptible(), _progress() as on_progress:
-            directory = build_from(loaded, network, on_progress=on_progress, on_note=partial(say, error=True))
-    _print(cache_info(directory))
+            built = build_all(loaded, network, on_progress=on_progress, on_note=partial(say, error=True))
+    for directory in built:
+        _print(cache_info(directory))
 
 
 @cache.command()
@@ -123,10 +126,14 @@ def _progress() -> Iterator[Callable[[BuildProgress], None]]:
     """Size first, a time estimate after the first rows, then a bar on a terminal or a line per tenth in a log."""
     with display() as show:
         begun = timed = False
+        last = 0
 
         def advance(progress: BuildProgress) -> None:
-            nonlocal begun, timed
+            nonlocal begun, timed, last
             done, total = progress.rows_done, progress.rows_total
+            if done < last:  # the cache of the next teacher
+                begun = timed = False
+            last = done
             minutes = None if progress.seconds_left is None else f"{progress.seconds_left / 60:.1f} minutes"
             show.update("rows", done, total, f"{done} of {total} rows, {minutes} left" if timed else "", parts=10)
             if not begun:
