@@ -310,7 +310,7 @@ def test_a_missing_extra_is_one_line_before_any_work(files, tmp_path, monkeypatc
 def test_without_the_page_the_base_install_is_enough(files, tmp_path):
     code = """
 import sys
-for name in ("jinja2", "matplotlib", "sklearn", "scipy"):
+for name in ("jinja2", "matplotlib", "sklearn", "scipy", "pyarrow"):
     sys.modules[name] = None
 from tpkd.cli.main import app
 app(sys.argv[1:], standalone_mode=False)

@@ -2,13 +2,18 @@
 
 import json
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
-from tpkd.arrays import ARRAY_SUFFIXES, open_array
+from tpkd.arrays import ARRAY_SUFFIXES, open_array, open_texts
+from tpkd.arrays.columns import ID_NAMES
+from tpkd.arrays.text_files import DELIMITERS
 from tpkd.errors import InputError
 from tpkd.files import read_lines, read_text, reading
+
+_BLOCK = 1 << 16
 
 
 def read_ids(ids: Path | None, rows: list[int]) -> dict[int, str]:
@@ -51,9 +56,24 @@ def _read_json_names(path: Path) -> list[str]:
     return names
 
 
+def _is_plain_list(path: Path) -> bool:
+    """Whether a table of text has no column of ids: each of its lines is one then, such as a sample and a view id."""
+    if path.suffix not in DELIMITERS:
+        return False
+    first = next(read_lines(path), "")
+    return not {name.strip(' "') for name in first.split(DELIMITERS[path.suffix])} & set(ID_NAMES)
+
+
 def _iterate_ids(path: Path) -> Iterator[str]:
-    if path.suffix not in ARRAY_SUFFIXES:
-        yield from _read_json_names(path) if path.suffix == ".json" else read_lines(path)
+    if path.suffix == ".json":
+        yield from _read_json_names(path)
+        return
+    if path.suffix not in ARRAY_SUFFIXES or _is_plain_list(path):
+        yield from read_lines(path)
+        return
+    texts = open_texts(path, key="ids")
+    if texts is not None:
+        yield from chain.from_iterable(texts.blocks(_BLOCK))
         return
     array = open_array(path, key="ids")
     if array.shape[1:] not in ((), (2,)) or array.dtype.is_floating_point:
@@ -62,5 +82,5 @@ def _iterate_ids(path: Path) -> Iterator[str]:
             f"{path}: expected one integer id per example, or a sample and a view id, found {dtype} of shape "
             f"{array.shape}"
         )
-    for block in array.blocks(65536):
+    for block in array.blocks(_BLOCK):
         yield from (" ".join(map(str, row)) for row in block.reshape(len(block), -1).tolist())
