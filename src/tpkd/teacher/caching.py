@@ -32,7 +32,7 @@ from tpkd.teacher.cache.rows import CacheRows, hash_keys
 from tpkd.teacher.cache.shards import row_bytes
 from tpkd.teacher.cache.verify import VerifyReport, cache_info, verify_cache
 from tpkd.teacher.network import build_teacher, teacher_preparation, teacher_source
-from tpkd.teacher.recipes import cache_rows, known_recipe, network_recipe
+from tpkd.teacher.recipes import cache_rows, known_recipe, network_recipe, unnamed_recipe
 from tpkd.teacher.several import each_alone, keyed_as
 from tpkd.teacher.teacher import OnlineTeacher
 
@@ -256,17 +256,26 @@ def verify(
 ) -> VerifyReport:
     """Check the bytes of a cache and, with a configuration at hand, its recipe and a sample of its rows.
 
+    Without a model of the teacher there is nothing to compute rows with.
+
     Raises:
         InputError: there is no cache, or it was computed from something else than the configuration says.
     """
     if config is None:
         return verify_cache(directory)
     key, config = _owner(Path(directory), config) if network == "teacher" else (network, config)
+    found = cache_info(directory).recipe
     with keyed_as(key):
-        plan = plan_cache(config, network, directory=directory)
-    differences = plan.recipe.differences(cache_info(directory).recipe)
+        if network == "teacher" and config.teacher is not None and config.teacher.model is None:
+            expected, plan = unnamed_recipe(config, load_data(config, "train"), found), None
+        else:
+            plan = plan_cache(config, network, directory=directory)
+            expected = plan.recipe
+    differences = expected.differences(found)
     if differences:
         raise InputError(f"{directory}: this cache was computed from something else: {'; '.join(differences)}")
+    if plan is None:
+        return verify_cache(directory)
     return verify_cache(directory, forward=plan.forward, rows=plan.rows, sample=sample)
 
 
