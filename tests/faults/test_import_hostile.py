@@ -53,7 +53,14 @@ def test_files_that_end_early_or_hold_something_else(case, tmp_path, refused, re
     _, logits = case
     path = write(tmp_path / f"logits.{kind}", logits)
     whole = path.read_bytes()
-    damaged = [b"", whole[: len(whole) // 2], whole[:-1], b"\x00" * 64, b"GIF89a" + whole, random.Random(0).randbytes(300)]
+    damaged = [
+        b"",
+        whole[: len(whole) // 2],
+        whole[:-1],
+        b"\x00" * 64,
+        b"GIF89a" + whole,
+        random.Random(0).randbytes(300),
+    ]
     if kind in ("csv", "tsv"):
         damaged.remove(whole[:-1])  # only the end of its last line is missing
     if kind == "npz":

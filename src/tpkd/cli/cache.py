@@ -69,7 +69,7 @@ def import_(
 ) -> None:
     """Make logits that you already have the cache of a teacher; the run then needs no teacher model.
 
-    Example: tpkd cache import logits.npy --config configs/digits.yaml 'teacher={cache: runs/imported}'
+    Example: tpkd cache import logits.npy --config configs/demo.yaml 'teacher={cache: runs/imported}'
     """
     with extra("train"):
         from tpkd.importing.run import import_logits
