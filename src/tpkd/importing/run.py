@@ -22,9 +22,10 @@ from tpkd.importing.source import Source
 from tpkd.models.preparation import student_preparation
 from tpkd.teacher.cache.build import BuildProgress, build_cache
 from tpkd.teacher.cache.description import kept_sentence
-from tpkd.teacher.cache.manifest import MANIFEST_NAME, read_manifest
+from tpkd.teacher.cache.manifest import MANIFEST_NAME
 from tpkd.teacher.cache.recipe import IMPORTED, CacheRecipe, is_imported
 from tpkd.teacher.cache.rows import CacheRows
+from tpkd.teacher.cache.verify import cache_info
 from tpkd.teacher.caching import OnNote, note_cached_teacher
 from tpkd.teacher.network import class_map
 from tpkd.teacher.recipes import unnamed_recipe
@@ -160,12 +161,12 @@ def _is_complete(directory: Path, recipe: CacheRecipe) -> bool:
     """Whether these files were imported before, to the last row; another cache is refused before any work is done."""
     if not (directory / MANIFEST_NAME).exists():
         return False
-    manifest = read_manifest(directory)
-    if differences := recipe.differences(manifest.recipe):
-        origin = f" imported from {manifest.model_source}" if is_imported(manifest.recipe) else ""
+    found = cache_info(directory)
+    if differences := recipe.differences(found.recipe):
+        origin = f" imported from {found.model_source}" if is_imported(found.recipe) else ""
         way_out = "nothing is overwritten: take another directory, or remove this one"
         raise InputError(f"{directory}: holds another cache{origin}: {'; '.join(differences)}; {way_out}")
-    return manifest.rows_written == manifest.rows
+    return found.complete
 
 
 def _described(logits: Path, ids: Path | None) -> str:
