@@ -5,6 +5,7 @@ import math
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tpkd.arrays.array_file import ArrayFile, TextFile, check_rows, choose_key
+from tpkd.class_names import METADATA_KEY
 from tpkd.errors import InputError
 from tpkd.files import file_size, open_regular, reading
 
@@ -20,6 +22,8 @@ MAX_HEADER_BYTES = 1 << 16
 """Of a .npy file: NumPy writes 128."""
 MAX_TEXT_BYTES = 1 << 16
 """Of one text in an array of texts, all of which take the room of the longest."""
+
+MAX_CLASS_NAMES = 1 << 16
 
 _OpenStream = Callable[[], AbstractContextManager[IO[bytes]]]
 
@@ -31,8 +35,19 @@ def npz_names(path: Path) -> tuple[str, ...]:
 
 
 def open_numpy(path: Path, key: str) -> ArrayFile:
-    """The array of a `.npy`, or one of a `.npz`."""
-    return _numpy_array(path, *_stream_of(path, key), seekable=path.suffix == ".npy")
+    """The array of a `.npy`, or one of a `.npz`, with the texts `class_names` beside it."""
+    array = _numpy_array(path, *_stream_of(path, key), seekable=path.suffix == ".npy")
+    return replace(array, class_names=_class_names(path)) if path.suffix == ".npz" else array
+
+
+def _class_names(path: Path) -> tuple[str, ...] | None:
+    if METADATA_KEY not in npz_names(path):
+        return None
+    texts = open_numpy_texts(path, METADATA_KEY)
+    if texts is None or not 1 <= texts.rows <= MAX_CLASS_NAMES:
+        found = "other values" if texts is None else texts.rows
+        raise InputError(f"{path}: {METADATA_KEY}: expected 1 to {MAX_CLASS_NAMES} texts, found {found}")
+    return tuple(next(texts.blocks(texts.rows)))
 
 
 def open_numpy_texts(path: Path, key: str) -> TextFile | None:
@@ -62,7 +77,8 @@ def _stream_of(path: Path, key: str) -> tuple[_OpenStream, int]:
     if path.suffix == ".npy":
         return lambda: open_regular(path), file_size(path)
     with open_regular(path) as file, zipfile.ZipFile(file) as archive:
-        member = _member(path, archive, choose_key(path, _member_names(archive), key))
+        names = [name for name in _member_names(archive) if name == key or name != METADATA_KEY]
+        member = _member(path, archive, choose_key(path, names, key))
 
     @contextmanager
     def open_member() -> Iterator[IO[bytes]]:

@@ -18,7 +18,7 @@ from tpkd.config.loading import expand_data, keyed
 from tpkd.config.schema import RunConfig
 from tpkd.data.configured import load_data
 from tpkd.data.dataset import Dataset
-from tpkd.diagnosis.inputs import TeacherFloor
+from tpkd.diagnosis.teacher_floor import TeacherFloor
 from tpkd.files import publish, writing
 from tpkd.geometry.averaging import average_probabilities, shares_of
 from tpkd.models.preparation import student_preparation
