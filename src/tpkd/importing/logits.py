@@ -11,7 +11,7 @@ from tpkd.arrays import ArrayFile, open_array
 from tpkd.class_names import check_class_names
 from tpkd.data.class_map import ClassMap
 from tpkd.data.dataset import Dataset
-from tpkd.diagnosis.inputs import TeacherFloor
+from tpkd.diagnosis.teacher_floor import TeacherFloor
 from tpkd.errors import InputError
 from tpkd.importing.samples import Positions
 from tpkd.importing.source import Source, rows_per_block
