@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -446,3 +447,49 @@ def test_predictions_of_tpkd_are_diagnosed_as_probabilities(files, tmp_path, suf
     plain, found = (json.loads((tmp_path / name).read_text())["students"][0] for name in ("plain.json", "out.json"))
     assert found["competence"] == plain["competence"]
     assert found["all"] == pytest.approx(plain["all"], rel=1e-4)  # float32 probabilities
+
+
+class Trap:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def cut_short(path):
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+HOSTILE = {
+    "code.pt": lambda path, z: torch.save({"logits": Trap(path.parent / "ran")}, path),
+    "pickle.pth": lambda path, z: path.write_bytes(pickle.dumps(Trap(path.parent / "ran"))),
+    "short.pt": lambda path, z: (torch.save(z, path), cut_short(path)),
+    "weights.pth": lambda path, z: torch.save({"fc.weight": z, "fc.bias": z}, path),
+    "nul.csv": lambda path, z: path.write_bytes(b"a,b,c\n1,\0,3\n"),
+    "line.csv": lambda path, z: path.write_bytes(b"1," * (9 << 20)),
+    "field.tsv": lambda path, z: path.write_text("a\tb\n" + "1" * 200_000 + "\t2\n"),
+    "binary.csv": lambda path, z: path.write_bytes(bytes(range(256)) * 9),
+    "text.csv": lambda path, z: path.write_text("a,b,c\n1,two,3\n"),
+    "short.parquet": lambda path, z: (parquet.write_table(pa.table({"logits": z.tolist()}), path), cut_short(path)),
+    "texts.parquet": lambda path, z: parquet.write_table(pa.table({"logits": ["a"] * 120}), path),
+    "nested.parquet": lambda path, z: parquet.write_table(pa.table({"logits": [[[1.0]]] * 120}), path),
+    "columns.parquet": lambda path, z: parquet.write_table(pa.table({"a": [1.0], "b": ["x"]}), path),
+    "rows.parquet": lambda path, z: parquet.write_table(pa.table({"logits": z[:7].tolist()}), path),
+    "missing.parquet": lambda path, z: None,
+    "missing.txt": lambda path, z: None,
+}
+
+
+@pytest.mark.parametrize("place", ["student", "teacher", "labels"])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_is_one_line_and_exit_2_wherever_it_is_given(files, tmp_path, capsys, monkeypatch, name, place):
+    HOSTILE[name](tmp_path / name, torch.from_numpy(files.z))
+    paths = {"student": files.student, "teacher": files.teacher, "labels": files.labels, place: tmp_path / name}
+    options = ["--teacher", str(paths["teacher"]), "--labels", str(paths["labels"])]
+    code, out, err = run_main(capsys, monkeypatch, "diagnose", str(paths["student"]), *options)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("tpkd: ")
+    assert str(tmp_path / name) in err
+    assert len(err) < 1_000
+    assert not (tmp_path / "ran").exists()

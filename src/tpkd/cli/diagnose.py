@@ -70,9 +70,9 @@ def diagnose(
     .txt. In a file of several arrays the one named `logits` (or `labels`) is taken, in a table a column per class.
     Several students, for example one per epoch, give a trend. Rows are counted from 0.
 
-    A teacher that kept only its top classes is an .npz or .safetensors file with the arrays `log_probs` and `indices`
-    (examples, kept classes) and optionally `label_log_probs` and `rest_log_probs` (examples), or a truncated cache.
-    What is said about it are bounds, marked as such.
+    A teacher that kept only its top classes is a file with the arrays `log_probs` and `indices` (examples, kept
+    classes) and optionally `label_log_probs` and `rest_log_probs` (examples), or a truncated cache. What is said about
+    it are bounds, marked as such.
 
     Example: tpkd diagnose student.npy --teacher teacher.npy --labels labels.npy --html page.html --json numbers.json
     """

@@ -163,8 +163,8 @@ class TeacherConfig(Section):
     """How many of its largest classes the cache keeps of each row, with the label and the total of all others; at most
     all classes. Default: all logits. Needs a cache."""
     test_logits: LocalPath | None = None
-    """Its logits on the test split, (N, K), if there is no model: a `.npy`, `.npz`, `.safetensors`, `.pt`, `.csv`,
-    `.tsv` or `.parquet` file."""
+    """Its logits on the test split, (N, K) in a `.npy`, `.npz`, `.safetensors`, `.pt`, `.csv` or `.parquet` file, if
+    there is no model."""
     mixed: Literal["mixture"] | None = None
     """What a cache, which never saw mixed images, is to answer for one: `mixture`, of its answers to both images."""
 
