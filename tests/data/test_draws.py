@@ -55,7 +55,9 @@ def test_the_part_held_out_is_a_share_of_every_class_and_leaves_the_rest():
     assert held.notes == ("toy: 14 of 73 training samples are held out as the test part",)
     assert set(hold_out(data, {"test": 0.2}, seed=1)["test"].ids) != set(held.ids)
     assert np.bincount(hold_out(data, {"test": 0.99}, seed=0)["train"].labels).tolist() == [1, 1, 1, 1]
-    problem = r"test: expected classes of which 0.1 is a sample, found at most 2 samples .*; hold out more, or name a test"
+    problem = (
+        r"test: expected classes of which 0.1 is a sample, found at most 2 samples .*; hold out more, or name a test"
+    )
     with pytest.raises(InputError, match=problem):
         hold_out(numbered([2, 1]), {"test": 0.1}, seed=0)
 

@@ -15,10 +15,10 @@ from tpkd.training.directory import read_result
 from tpkd.training.evaluation import Evaluation
 from tpkd.training.loop import train
 from tpkd.training.run import assemble, start_accelerator
-from tpkd.training.selection import choose, share_buffers
+from tpkd.training.selection import choose
 from tpkd.training.state import restore
-from tpkd.training.step import take_step
 from training.equality import assert_same_run, metrics_of
+from training.forgetful import forgetful
 from training.tiny import make_config
 
 DATA = {"name": "digits", "validation": 0.2}
@@ -40,18 +40,9 @@ def selecting(directory, **changes):
     return make_config(directory, **{**settings, **changes})
 
 
-def forgetful_step(run, step, samples, **options):
-    """A step of training; from some step on the student knows nothing, so that its last epoch is not the best."""
-    outcome = take_step(run, step, samples, **options)
-    if step >= LOST:
-        with torch.no_grad():
-            run.student.classifier.weight.zero_()
-    return outcome
-
-
 @pytest.fixture
-def forgetful(monkeypatch):
-    monkeypatch.setattr(loop, "take_step", forgetful_step)
+def forgets(monkeypatch):
+    monkeypatch.setattr(loop, "take_step", forgetful(LOST))
 
 
 def lines(directory, kind):
@@ -74,17 +65,11 @@ def test_accuracy_comes_first_then_label_loss_then_the_earlier_epoch():
     assert best.state["running_mean"].tolist() == [3.0, 3.0]  # a copy, which later steps leave alone
 
 
-def test_one_process_has_nothing_to_share(tmp_path):
-    config = selecting(tmp_path)
-    run = assemble(config, start_accelerator(config), tmp_path)
-    share_buffers(run)
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     directory = tmp_path_factory.mktemp("selection")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "take_step", forgetful_step)
+        patch.setattr(loop, "take_step", forgetful(LOST))
         train(selecting(directory, snapshots=[1, 2, 3, 4, 5, 6]), directory / "run")
     return directory / "run"
 
@@ -136,7 +121,7 @@ def stop_after(step):
     return on_step
 
 
-def test_a_run_that_stops_and_continues_selects_the_same_student(tmp_path, forgetful):
+def test_a_run_that_stops_and_continues_selects_the_same_student(tmp_path, forgets):
     config = selecting(tmp_path, checkpoints={"every": 8, "keep": 2})
     whole = train(config, tmp_path / "whole")
     assert whole.selected_epoch <= 3
