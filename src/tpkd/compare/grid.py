@@ -20,7 +20,9 @@ DEFAULT_SEEDS = (42, 43, 44)
 STUDENTS_NAME = "students"
 """Directory for the test logits of all cells."""
 
-SHARED_KEYS = ("data", "limit", "views", "text", "student", "teacher", "epochs", "batch_size", "evaluation")
+SHARED_KEYS = (
+    *("data", "limit", "views", "text", "student", "teacher", "epochs", "batch_size", "evaluation", "selection"),
+)
 """Settings that no objective may override: cells that differ here do not compare objectives."""
 
 
@@ -33,11 +35,13 @@ class GridCell:
     config: RunConfig
     asked: bool = True
     """Whether this call should run it; otherwise an earlier call started it."""
+    variant: str = ""
+    """What distinguishes it from other cells of the objective and seed, in a sweep."""
 
     @property
     def name(self) -> str:
         """Its name in messages and file names."""
-        return f"{self.objective}-{self.seed}"
+        return "-".join(part for part in (self.objective, self.variant, str(self.seed)) if part)
 
     @property
     def directory(self) -> Path:
@@ -56,6 +60,10 @@ class Grid:
     cells: tuple[GridCell, ...]
     base: RunConfig
     """What all cells share."""
+
+    def by_variant(self) -> dict[tuple[str, str], RunConfig]:
+        """One configuration per objective and variant of it; its runs differ only in the seed."""
+        return {(cell.objective, cell.variant): cell.config for cell in self.cells}
 
     def by_objective(self) -> dict[str, RunConfig]:
         """One configuration per objective; its runs differ only in the seed."""
@@ -114,8 +122,10 @@ def plan_grid(
     )
     # An objective may have seeds that were not requested for another one: those combinations are not cells.
     cells = tuple(cell for cell in possible if cell.asked or (cell.directory / CONFIG_NAME).exists())
-    _check_shared(cells)
+    check_shared(cells)
     base = load_config(path, shared, methods=False)
+    if not base.evaluation.test:
+        raise ConfigError("evaluation.test: expected true in a comparison, which shows the accuracy on the test split")
     return Grid(PurePath(path).stem, directory, objectives, all_seeds, cells, base)
 
 
@@ -144,7 +154,12 @@ def grid_directory(output: str) -> Path:
     return Path(*(fill_output(part, {}) for part in parts[:first]))
 
 
-def _check_shared(cells: Sequence[GridCell]) -> None:
+def check_shared(cells: Sequence[GridCell]) -> None:
+    """Refuse cells that differ in more than their objectives.
+
+    Raises:
+        ConfigError: names the objective and the key.
+    """
     first: dict[str, Any] = cells[0].config.model_dump(mode="json", include=set(SHARED_KEYS))
     for cell in cells[1:]:
         found = cell.config.model_dump(mode="json", include=set(SHARED_KEYS))

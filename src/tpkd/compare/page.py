@@ -8,7 +8,15 @@ from tpkd.compare.claims import claims_table
 from tpkd.compare.protocol_tables import protocol_table, settings_table, source_table
 from tpkd.compare.reading import find, not_supported, supported
 from tpkd.compare.record import ReportRecords
-from tpkd.compare.tables import ablation_table, application_table, cost_table, final_table, seeds_table, selection_table
+from tpkd.compare.tables import (
+    ablation_table,
+    application_table,
+    cost_table,
+    final_table,
+    seeds_table,
+    selection_table,
+    stamped,
+)
 from tpkd.diagnosis.charts import blocked_chart, confidence_chart, frontier_chart
 from tpkd.figures.charts import draw_feasibility
 from tpkd.figures.record import FeasibilityIllustration
@@ -24,7 +32,7 @@ WRITERS = {"md": to_markdown, "csv": to_csv, "tex": to_latex}
 
 def report_tables(records: ReportRecords) -> dict[str, Table | None]:
     """Every table of a comparison by name; None where the records have no data for it."""
-    return {
+    tables = {
         "claims": claims_table(records),
         "application": application_table(records),
         "ablation": ablation_table(records),
@@ -36,6 +44,7 @@ def report_tables(records: ReportRecords) -> dict[str, Table | None]:
         "protocol": protocol_table(records),
         "sources": source_table(records),
     }
+    return stamped(tables, records.comparison.stamp)
 
 
 def report_files(records: ReportRecords) -> dict[str, str]:
