@@ -122,7 +122,7 @@ def plan_grid(
     )
     # An objective may have seeds that were not requested for another one: those combinations are not cells.
     cells = tuple(cell for cell in possible if cell.asked or (cell.directory / CONFIG_NAME).exists())
-    check_shared(cells)
+    _check_shared(cells)
     base = load_config(path, shared, methods=False)
     if not base.evaluation.test:
         raise ConfigError("evaluation.test: expected true in a comparison, which shows the accuracy on the test split")
@@ -154,12 +154,7 @@ def grid_directory(output: str) -> Path:
     return Path(*(fill_output(part, {}) for part in parts[:first]))
 
 
-def check_shared(cells: Sequence[GridCell]) -> None:
-    """Refuse cells that differ in more than their objectives.
-
-    Raises:
-        ConfigError: names the objective and the key.
-    """
+def _check_shared(cells: Sequence[GridCell]) -> None:
     first: dict[str, Any] = cells[0].config.model_dump(mode="json", include=set(SHARED_KEYS))
     for cell in cells[1:]:
         found = cell.config.model_dump(mode="json", include=set(SHARED_KEYS))

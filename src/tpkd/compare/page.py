@@ -8,6 +8,7 @@ from tpkd.compare.claims import claims_table
 from tpkd.compare.protocol_tables import protocol_table, settings_table, source_table
 from tpkd.compare.reading import find, not_supported, supported
 from tpkd.compare.record import ReportRecords
+from tpkd.compare.sweep_tables import sweep_table
 from tpkd.compare.tables import (
     ablation_table,
     application_table,
@@ -56,6 +57,7 @@ def report_files(records: ReportRecords) -> dict[str, str]:
         *report_tables(records).values(),
         *mechanism_tables(records.studies, records.paper_domain, records.methods.title),
         checks_table(records.studies),
+        sweep_of(records),
     ]
     tables = [table for table in made if table is not None and table.rows]
     files = {f"tables/{table.name}.{kind}": write(table) for table in tables for kind, write in WRITERS.items()}
@@ -85,7 +87,13 @@ def comparison_page(records: ReportRecords) -> str:
         checks=checks_table(records.studies),
         final_charts=_final_charts(records),
         tables=report_tables(records),
+        sweep=sweep_of(records),
     )
+
+
+def sweep_of(records: ReportRecords) -> Table | None:
+    """The table of a sweep in the same directory; None where there was none."""
+    return sweep_table(records.sweep, records.methods.title) if records.sweep is not None else None
 
 
 def _present(*charts: Chart | None) -> list[Chart]:

@@ -1,13 +1,16 @@
 """Results of a comparison of objectives over seeds: every cell of the grid, and the summaries computed from them."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tpkd.diagnosis.record import DiagnosisRecord
 from tpkd.figures.record import IllustrationsRecord
 from tpkd.mechanism.record import BlockingRecord, CertificatesRecord, ContinuationRecord, ExactHeadRecord, StudyRecord
 from tpkd.record import Record, added
 from tpkd.report.methods import Catalogue
+
+if TYPE_CHECKING:  # its records are made of ours
+    from tpkd.compare.sweep_record import SweepRecord
 
 SELECTED = "Students were selected by validation accuracy, not taken after the last epoch."
 """The stamp of a comparison whose students were chosen."""
@@ -242,6 +245,7 @@ class ReportRecords:
     diagnosis: DiagnosisRecord | None = None
     """Diagnosis of one final student."""
     illustrations: IllustrationsRecord | None = None
+    sweep: "SweepRecord | None" = None
 
     @property
     def studies(self) -> dict[str, StudyRecord]:
