@@ -168,9 +168,8 @@ def _keys_by_method(name: str, chosen: Sequence[str]) -> dict[str, str]:
         raise InputError(f"--sweep {name}: expected a setting that cells need not share, found one that all must share")
     if section in _FIXED or section not in RunConfig.model_fields:
         settings = sorted({setting for method in chosen for setting in defaults[method]})
-        expected = (
-            f"a setting of the methods ({', '.join(settings) or 'none'}), {RATE}, or one such as optimizer.momentum"
-        )
+        listed = f"a setting of the methods ({', '.join(settings) or 'none'})"
+        expected = f"{listed}, {RATE}, or a key such as optimizer.momentum"
         raise InputError(f"--sweep {name}: expected {expected}{did_you_mean(setting, [*settings, RATE])}")
     return dict.fromkeys(chosen, key)
 
