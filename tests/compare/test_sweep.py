@@ -130,3 +130,18 @@ def test_what_earlier_calls_started_stays(config):
         ("tpkd-beta=0.5-1", False),
     ]
     assert (again.grid.seeds, again.keys) == ((1, 2), (TEMPERATURE, BETA))
+    gone = [(Trial("of-a-package-that-is-gone", {BETA: 0.5}), 1)]
+    assert len(plan_sweep(config, sweeps=["temperature=4"], methods=["kd"], seeds=[2], known=gone).trials) == 1
+
+
+def test_an_earlier_sweep_of_keys_that_the_configuration_has_no_longer_is_named(config):
+    (cell,) = plan_sweep(config, sweeps=["optimizer.momentum=0.5"], methods=["ce"], seeds=[1]).grid.cells
+    cell.directory.mkdir(parents=True)
+    (cell.directory / "config.yaml").write_text("")
+    known = [(Trial("ce", {"optimizer.momentum": 0.5}), 1)]
+    adam = ["optimizer={name: adam-weight-decay, learning_rate: 0.1}"]
+    problem = (
+        "optimizer.momentum: unknown key, .*: an earlier sweep in .*sweep does not go with this configuration; take"
+    )
+    with pytest.raises(InputError, match=problem):
+        plan_sweep(config, adam, sweeps=["rate=0.1"], methods=["ce"], seeds=[1], known=known)

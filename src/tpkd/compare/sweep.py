@@ -112,11 +112,22 @@ def plan_sweep(
     grid = plan_grid(path, overrides, methods=chosen, seeds=seeds)
     asked = [(trial, seed) for trial in _combinations(chosen, keys, values) for seed in grid.seeds]
     directory = grid.directory / SWEEP_NAME
-    started = [pair for pair in known if pair not in asked and (_place(directory, *pair) / CONFIG_NAME).exists()]
+    started = [
+        (trial, seed)
+        for trial, seed in known
+        if trial.objective in names()
+        and (trial, seed) not in asked
+        and (_place(directory, trial, seed) / CONFIG_NAME).exists()
+    ]
     if grid.base.student.probe_file is not None:
         overrides = [*overrides, ("student.probe_file", grid.base.student.probe_file)]
     pairs = [*asked, *started]
-    configs = [_config_of(path, overrides, directory, trial, seed) for trial, seed in pairs]
+    configs = [_config_of(path, overrides, directory, trial, seed) for trial, seed in asked]
+    try:
+        configs += [_config_of(path, overrides, directory, trial, seed) for trial, seed in started]
+    except InputError as error:
+        problem = f"an earlier sweep in {directory} does not go with this configuration"
+        raise InputError(f"{error}: {problem}; take another output") from error
     cells = [
         GridCell(trial.objective, seed, config, place < len(asked), trial.variant)
         for place, ((trial, seed), config) in enumerate(zip(pairs, configs, strict=True))
