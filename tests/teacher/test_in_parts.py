@@ -48,7 +48,7 @@ def test_workers_build_what_one_builds(tmp_path):
     expected = contents(one)
     assert len(expected) > 4
     one.rename(tmp_path / "one")
-    two = build_in_parts(config, "teacher", on_processes, workers=2, shard_bytes=40_000)
+    (two,) = build_in_parts(config, "teacher", on_processes, workers=2, shard_bytes=40_000)
     assert contents(two) == expected
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("cache")] == ["cache"]
 
@@ -59,7 +59,7 @@ def test_a_part_that_fails_is_named_and_built_again(tmp_path):
         build_in_parts(config, "teacher", lambda work, _: Here(work, {"part-2"}), workers=3, shard_bytes=20_000)
     assert not (tmp_path / "cache").exists()
     seen = []
-    built = build_in_parts(
+    (built,) = build_in_parts(
         config, "teacher", lambda work, _: Here(work, ()), workers=3, shard_bytes=20_000, on_event=seen.append
     )
     assert [event.kind for event in seen] == ["finished"] * 3

@@ -1,9 +1,7 @@
 """The options that say where jobs run."""
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +9,7 @@ import typer
 from tpkd.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
-    from tpkd.executors.jobs import Executor, Work
+    from tpkd.executors.jobs import MakeExecutor
 
 Address = Annotated[
     str | None, typer.Option(help="Of a Ray cluster; default: RAY_ADDRESS, or one started for this command.")
@@ -36,7 +34,7 @@ class Resources:
     submitit: str = "slurm"
 
 
-def executor_for(on: str, asked: Resources) -> "Callable[[Work, Path], Executor]":
+def executor_for(on: str, asked: Resources) -> "MakeExecutor":
     """A function that makes the executor, once the work and its directory are known.
 
     Raises:
@@ -64,7 +62,7 @@ def executor_for(on: str, asked: Resources) -> "Callable[[Work, Path], Executor]
     return {"local": _local, "ray": _ray, "slurm": _slurm}[on](asked)
 
 
-def _local(asked: Resources) -> "Callable[[Work, Path], Executor]":
+def _local(asked: Resources) -> "MakeExecutor":
     from tpkd.executors.local import LocalExecutor
 
     devices = gpu_names()
@@ -73,7 +71,7 @@ def _local(asked: Resources) -> "Callable[[Work, Path], Executor]":
     )
 
 
-def _ray(asked: Resources) -> "Callable[[Work, Path], Executor]":
+def _ray(asked: Resources) -> "MakeExecutor":
     from tpkd.executors.ray_cluster import RayExecutor
 
     return lambda work, directory: RayExecutor(
@@ -81,7 +79,7 @@ def _ray(asked: Resources) -> "Callable[[Work, Path], Executor]":
     )
 
 
-def _slurm(asked: Resources) -> "Callable[[Work, Path], Executor]":
+def _slurm(asked: Resources) -> "MakeExecutor":
     from tpkd.executors.slurm import SlurmExecutor
 
     return lambda work, directory: SlurmExecutor(

@@ -5,6 +5,7 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tpkd.errors import InputError, reason
@@ -62,6 +63,10 @@ class Executor(ABC):
     @abstractmethod
     def cancel(self) -> None:
         """Ask the jobs that still run to save and end, wait for them, and free all resources."""
+
+
+MakeExecutor = Callable[[Work, Path], Executor]
+"""Makes what runs jobs, from what a job does and the directory of their status files."""
 
 
 def run_jobs(executor: Executor, jobs: Mapping[str, Any], on_event: Callable[[JobEvent], None]) -> None:

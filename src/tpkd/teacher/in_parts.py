@@ -4,11 +4,12 @@ import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tpkd.config.loading import ConfigError, expand_data
 from tpkd.config.schema import RunConfig
 from tpkd.errors import InputError
-from tpkd.executors.jobs import Executor, JobEvent, OnProgress, Work, run_jobs
+from tpkd.executors.jobs import JobEvent, MakeExecutor, OnProgress, run_jobs
 from tpkd.executors.status import announce
 from tpkd.lock import wait_until_free
 from tpkd.teacher import caching
@@ -17,17 +18,35 @@ from tpkd.teacher.cache.merge import OnShards, merge_parts
 from tpkd.teacher.cache.parts import Part
 from tpkd.teacher.cache.remote import refuse_writing
 from tpkd.teacher.cache.shards import SHARD_BYTES
+from tpkd.teacher.several import keyed_as
 
 LEFT_OVER_SECONDS = 60.0
 """How long the process of an earlier attempt may take to notice that its machine is gone."""
 
+
 PartJob = tuple[RunConfig, str, Part, int]
 
 
-def build_in_parts(
+def build_in_parts(config: RunConfig, network: str, make: MakeExecutor, **options: Any) -> tuple[Path, ...]:
+    """`build_one_in_parts` for the network, or for every teacher one after the other; returns their directories.
+
+    Args:
+        config: the run that will read the caches.
+        network: as in `caching.plan_cache`.
+        make: as in `build_one_in_parts`, as the options are.
+        options: the others.
+    """
+    built = []
+    for key, alone in caching.to_build(config, network):
+        with keyed_as(key):
+            built.append(build_one_in_parts(alone, network, make, **options))
+    return tuple(built)
+
+
+def build_one_in_parts(
     config: RunConfig,
     network: str,
-    make: Callable[[Work, Path], Executor],
+    make: MakeExecutor,
     *,
     workers: int,
     shard_bytes: int = SHARD_BYTES,
