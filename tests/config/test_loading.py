@@ -90,7 +90,10 @@ def test_settings_of_a_method_hold_for_that_method_and_yield_to_overrides(file):
         ("epochs=0", ["epochs: Input should be greater than 0, found 0"]),
         ("epochs=many", ["epochs: Input should be a valid integer", "found 'many'"]),
         ("epochs=", ["epochs: Input should be a valid integer", "found None"]),
-        ("optimizer.name=adam", ["optimizer.name: expected one of sgd, adamw, adam-weight-decay, found 'adam'; did you mean"]),
+        (
+            "optimizer.name=adam",
+            ["optimizer.name: expected one of sgd, adamw, adam-weight-decay, found 'adam'; did you mean"],
+        ),
         ("optimizer.learning_rate=.nan", ["optimizer.learning_rate: Input should be", "found nan"]),
         ("optimizer.momentum=1", ["optimizer.momentum: Input should be less than 1, found 1"]),
         ("seed=-1", ["seed: expected a seed from 0 to 4294967295, found -1"]),
@@ -103,8 +106,14 @@ def test_settings_of_a_method_hold_for_that_method_and_yield_to_overrides(file):
         ("student.head=linear", ["student.head: expected one of own, random, probe, found 'linear'"]),
         ("student.head=prob", ["student.head: expected one of own, random, probe, found 'prob'; did you mean probe?"]),
         ("student.head=3", ["student.head: expected one of own, random, probe, found 3"]),
-        ("study.blocking.splits=[tran]", ["study.blocking.splits.0: expected one of train, test, found 'tran'; did you"]),
-        ("data.class_weights=balancd", ["data.class_weights: expected balanced, found 'balancd'; did you mean balanced?"]),
+        (
+            "study.blocking.splits=[tran]",
+            ["study.blocking.splits.0: expected one of train, test, found 'tran'; did you"],
+        ),
+        (
+            "data.class_weights=balancd",
+            ["data.class_weights: expected balanced, found 'balancd'; did you mean balanced?"],
+        ),
         ("data.class_weights={a: -1}", ["data.class_weights.a: Input should be greater than or equal to 0, found -1"]),
         ("data=digits", ["data: expected keys and values, found 'digits'"]),
         ("snapshots=3", ["snapshots: expected a list, found 3"]),

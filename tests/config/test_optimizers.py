@@ -24,7 +24,10 @@ def test_nesterov_and_layer_decay_are_off_unless_asked_for(file):
 @pytest.mark.parametrize(
     ("override", "part"),
     [
-        ("optimizer={name: sgd, learning_rate: 1, momentum: 0, nesterov: true}", "nesterov: expected a momentum above 0"),
+        (
+            "optimizer={name: sgd, learning_rate: 1, momentum: 0, nesterov: true}",
+            "nesterov: expected a momentum above 0",
+        ),
         ("optimizer.layer_decay=0", "optimizer.layer_decay: Input should be greater than 0, found 0"),
         ("optimizer.layer_decay=1.5", "optimizer.layer_decay: Input should be less than or equal to 1, found 1.5"),
         ("optimizer.betas=[0.9, 0.99]", "optimizer.betas: unknown key, expected one of layer_decay, learning_rate, "),

@@ -27,7 +27,9 @@ def test_a_warm_up_is_steps_or_a_share(file, tmp_path, name, text, value):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("text", ["1.0", "1.5", "-1", "-0.1", "true", "ten", "10.0", "[1]", "1000000001", ".nan"])
 def test_anything_else_is_refused_in_a_sentence(file, name, text):
-    expected = "schedule.warmup: expected steps (a whole number) or a share of all steps from 0 up to, but not including, 1"
+    expected = (
+        "schedule.warmup: expected steps (a whole number) or a share of all steps from 0 up to, but not including, 1"
+    )
     assert f"{expected}, found " in refused(file, [override(name, f"warmup: {text}")])
 
 
@@ -41,7 +43,10 @@ def test_milestones_are_epochs_or_shares(file):
     [
         ("", "schedule.milestones: missing"),
         ("milestones: []", "schedule.milestones: Tuple should have at least 1 item"),
-        ("milestones: [1.5]", "schedule.milestones.0: expected an epoch (a whole number from 1) or a share of all steps "),
+        (
+            "milestones: [1.5]",
+            "schedule.milestones.0: expected an epoch (a whole number from 1) or a share of all steps ",
+        ),
         ("milestones: [0]", "schedule.milestones.0: expected an epoch"),
         ("milestones: [1, 1]", "schedule.milestones: expected every milestone once, found 1 twice"),
         ("milestones: [2, 5]", "schedule.milestones: expected epochs below 5, found 5; shares such as 0.5 move with"),
@@ -58,7 +63,10 @@ def test_milestones_that_are_not(file, settings, part):
     [
         ("{name: cosin}", f"schedule.name: expected one of {', '.join(NAMES)}, found 'cosin'; did you mean cosine?"),
         ("{warmup: 3}", f"schedule.name: missing, expected one of {', '.join(NAMES)}"),
-        ("{name: linear, warmpu: 3}", "schedule.warmpu: unknown key, expected one of name, warmup; did you mean warmup?"),
+        (
+            "{name: linear, warmpu: 3}",
+            "schedule.warmpu: unknown key, expected one of name, warmup; did you mean warmup?",
+        ),
         ("{name: cosine, final: 2}", "schedule.final: Input should be less than or equal to 1, found 2"),
         ("{name: warmup-linear}", "schedule.warmup: missing"),
         ("cosine", "schedule: expected keys and values, found 'cosine'"),

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from tpkd.config.optimizers import AdamWConfig, AdamWeightDecayConfig, SGDConfig
+from tpkd.errors import InputError
 from tpkd.models.registry import build_model
 from tpkd.models.spec import ModelSpec
 from tpkd.training.optimizer import (
@@ -199,12 +200,23 @@ def test_each_layer_has_the_power_of_the_decay_that_is_its_distance_from_the_hea
         assert group["lr"] == 0.2 * group["lr_scale"]
 
 
+def test_a_network_that_is_all_head_is_refused(monkeypatch):
+    bert = build_model(BERT)
+    monkeypatch.setattr(bert, "parameter_depths", lambda: {name: 0 for name, _ in bert.named_parameters()})
+    with pytest.raises(InputError, match="cannot be told apart"):
+        layer_scales(bert, 0.5)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_layer_decay_changes_no_weight_decay(kind):
     bert = build_model(BERT)
     config = kind(learning_rate=0.1, weight_decay=0.3)
     decays = [
-        {p: group["weight_decay"] for group in build_optimizer(config, bert, scales).param_groups for p in group["params"]}
+        {
+            p: group["weight_decay"]
+            for group in build_optimizer(config, bert, scales).param_groups
+            for p in group["params"]
+        }
         for scales in (None, layer_scales(bert, 0.5))
     ]
     assert decays[0] == decays[1]

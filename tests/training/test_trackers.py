@@ -61,9 +61,9 @@ def stand_in(monkeypatch):
     """In the place of wandb's tracker; `is_down` says when the server is."""
 
     class Mine(StandIn):
-        events = []
         is_down = staticmethod(lambda *event: False)
 
+    Mine.events = []
     monkeypatch.setitem(accelerate.tracking.LOGGER_TYPE_TO_CLASS, "wandb", Mine)
     for name in ("WANDB_PROJECT", "WANDB_RUN_ID", "WANDB_RESUME", "WANDB_NAME", "WANDB_DIR"):
         monkeypatch.delenv(name, raising=False)
@@ -102,7 +102,10 @@ def test_a_tracker_hears_what_the_metrics_say_and_changes_nothing(shared, tmp_pa
     assert_same_run(tmp_path / "plain", tmp_path / "tracked")
     lines = [json.loads(line) for line in (tmp_path / "tracked" / "metrics.jsonl").read_text().splitlines()]
     expected = [
-        (line["step"], {f"{line['kind']}/{name}": value for name, value in line.items() if name not in ("kind", "step")})
+        (
+            line["step"],
+            {f"{line['kind']}/{name}": value for name, value in line.items() if name not in ("kind", "step")},
+        )
         for line in lines
     ]
     assert logged(stand_in) == expected
@@ -208,7 +211,9 @@ def test_a_missing_library_is_one_line_before_anything_is_computed(shared, tmp_p
 def test_mlflow_without_a_database_needs_a_server(missing, monkeypatch):
     missing.update(["sqlalchemy", "mlflow"])
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    with pytest.raises(ConfigError, match="mlflow needs sqlalchemy to keep a run in its directory: pip install mlflow, or"):
+    with pytest.raises(
+        ConfigError, match="mlflow needs sqlalchemy to keep a run in its directory: pip install mlflow, or"
+    ):
         check_trackers(["mlflow"])
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://localhost:5000")
     check_trackers(["mlflow"])
@@ -227,7 +232,9 @@ def history(path):
         if record.WhichOneof("record_type") == "run":
             run_id = record.run.run_id
         if record.WhichOneof("record_type") == "history":
-            values = {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
+            values = {
+                "/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item
+            }
             step = values.pop("_step")
             lines.setdefault(step, {}).update({key: value for key, value in values.items() if key[0] != "_"})
     return lines, run_id

@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tpkd.config.optimizers import AdamWConfig, AdamWeightDecayConfig, OptimizerConfig, SGDConfig
+from tpkd.config.optimizers import AdamWeightDecayConfig, OptimizerConfig, SGDConfig
+from tpkd.errors import InputError
 from tpkd.models.classifier import Classifier
 
 _LATE_STEP = 1e9
@@ -102,15 +103,14 @@ def build_optimizer(
             weight_decay=config.weight_decay,
             nesterov=config.nesterov,
         )
-    decayed, free = (split_one_dimensional if isinstance(config, AdamWConfig) else split_decay)(module)
+    is_papers = isinstance(config, AdamWeightDecayConfig)
+    decayed, free = split_decay(module) if is_papers else split_one_dimensional(module)
     groups = _split_rates([{"params": decayed}, {"params": free, "weight_decay": 0.0}], scales)
-    kind = torch.optim.AdamW if isinstance(config, AdamWConfig) else AdamWeightDecay
+    kind = AdamWeightDecay if is_papers else torch.optim.AdamW
     return kind(groups, lr=rate, betas=config.betas, eps=config.eps, weight_decay=config.weight_decay)
 
 
-def _split_rates(
-    groups: list[dict[str, Any]], scales: Mapping[nn.Parameter, float] | None
-) -> list[dict[str, Any]]:
+def _split_rates(groups: list[dict[str, Any]], scales: Mapping[nn.Parameter, float] | None) -> list[dict[str, Any]]:
     """Groups of one rate each, in the order of their first parameters."""
     if scales is None:
         return groups
@@ -142,6 +142,8 @@ def layer_scales(student: Classifier, layer_decay: float | None) -> dict[nn.Para
     if layer_decay is None:
         return None
     depths = student.parameter_depths()
+    if not any(depths.values()):
+        raise InputError("expected a network of several layers, found one whose layers cannot be told apart")
     return {parameter: layer_decay ** depths[name] for name, parameter in student.named_parameters()}
 
 
