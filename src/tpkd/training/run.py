@@ -31,7 +31,9 @@ from tpkd.teacher.opening import open_initial, open_teacher
 from tpkd.teacher.teacher import Teacher
 from tpkd.theory.monitor import MIN_CLASSES
 from tpkd.training.fitting import check_mixed, check_several, check_truncated
-from tpkd.training.optimizer import build_optimizer
+from tpkd.training.optimizer import build_optimizer, layer_scales
+from tpkd.training.schedule import check_warmup
+from tpkd.training.trackers import check_trackers
 from tpkd.training.weights import check_weighted, class_weights_of
 
 _PRECISION = {"fp32": "no", "fp16": "fp16", "bf16": "bf16"}
@@ -185,8 +187,9 @@ def check_names(config: RunConfig) -> None:
     """Refuse an objective, setting, data set or network of no such name, before anything is loaded or looked at.
 
     Raises:
-        ConfigError: names the key and the closest known name.
+        ConfigError: names the key and the closest known name, or the library of a tracker that is not installed.
     """
+    check_trackers(config.tracking)
     with keyed("objective"):
         try:
             create(config.objective.name, **config.objective.settings)
@@ -227,7 +230,9 @@ def assemble(config: RunConfig, accelerator: Any, directory: Path) -> Run:
         initial = open_initial(config, dataset, preparation, copy.deepcopy(student), device)
     module = TrainingModule(student, objective.modules())
     module.train()
-    optimizer = build_optimizer(config.optimizer, module.to(device))
+    with keyed("optimizer.layer_decay"):
+        scales = layer_scales(student, config.optimizer.layer_decay)
+    optimizer = build_optimizer(config.optimizer, module.to(device), scales)
     wrapped, optimizer = accelerator.prepare(module, optimizer)
     batches = TrainingBatches(
         dataset,
@@ -256,6 +261,7 @@ def assemble(config: RunConfig, accelerator: Any, directory: Path) -> Run:
         validation_dataset=validation,
     )
     run.check_shares()
+    check_warmup(config.schedule, run.num_steps)
     # Last: what was drawn until here, a probe fitted or only read, must not reach the dropout of the first step.
     # Processes have seeds of their own, counted in a circle because the last one has no next.
     set_seed((config.seed + accelerator.process_index) % SEEDS)
