@@ -123,6 +123,9 @@ class StudentConfig(Section):
     options: ModelOptions = Field({})
     weights: LocalPath | None = None
     """A `.safetensors`, `.pth`, `.pt` or `.bin` file; only tensors are read from the last three."""
+    weight_map: dict[str, str | None] = Field({})
+    """Names in files of weights of another code base -> those of the network: whole names or their first parts, as in
+    `{backbone: "", classifier: fc}`; null leaves tensors out."""
     head: Literal["own", "random", "probe"] = "own"
     """`own`: the head of the network or its weights; `random`: the shared random head; `probe`: a logistic regression
     on the initial features of the network."""
@@ -143,6 +146,8 @@ class TeacherConfig(Section):
     options: ModelOptions = Field({})
     weights: LocalPath | None = None
     """A `.safetensors`, `.pth`, `.pt` or `.bin` file; only tensors are read from the last three."""
+    weight_map: dict[str, str | None] = Field({})
+    """As `student.weight_map`."""
     untrained: bool = False
     """Ask for a teacher whose head or whole network is random; without it such a teacher is refused."""
     head: Literal["own", "random"] = "own"

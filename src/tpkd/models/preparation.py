@@ -24,7 +24,8 @@ def model_spec(section: StudentConfig | TeacherConfig, num_classes: int, dataset
         options.setdefault("input_size", dataset.inputs.shape[1])
     weights = None if section.weights is None else expand_data(section.weights)
     head = "random" if section.head == "probe" else section.head
-    return ModelSpec(expand_data(str(section.model)), num_classes, options, weights, head, section.seed)
+    name = expand_data(str(section.model))
+    return ModelSpec(name, num_classes, options, weights, head, section.seed, section.weight_map)
 
 
 def student_preparation(config: RunConfig, dataset: Dataset) -> Preparation:
