@@ -68,7 +68,10 @@ def test_numbers_are_converted_to_the_network(dtype, tmp_path):
         ({"head.bias": torch.zeros(1)}, r"does not fit the network: unexpected head\.bias$"),
         ({"fc.bias": None, "b": torch.zeros(1)}, r"does not fit the network: missing fc\.bias; unexpected b$"),
         ({str(i): torch.zeros(1) for i in range(5)}, r"unexpected 0, 1, 2 and 2 more$"),
-        ({"fc.weight": torch.zeros(6, 6)}, r"fc\.weight: expected shape \(5, 6\), found \(6, 6\): a head for 6 .* data have 5$"),
+        (
+            {"fc.weight": torch.zeros(6, 6)},
+            r"fc\.weight: expected shape \(5, 6\), found \(6, 6\): a head for 6 .* data have 5$",
+        ),
         ({"fc.weight": torch.zeros(5, 7)}, r"fc\.weight: expected shape \(5, 6\), found \(5, 7\)$"),
         (
             {"layers.0.bias": torch.zeros(9), "fc.bias": torch.zeros(6)},
@@ -136,7 +139,9 @@ THEIRS = {"layers.0": "encoder.0", "layers.1": "encoder.2", "fc": "classifier"}
 
 
 def their_names(state):
-    return {f"module.{THEIRS[name.rpartition('.')[0]]}.{name.rpartition('.')[2]}": value for name, value in state.items()}
+    return {
+        f"module.{THEIRS[name.rpartition('.')[0]]}.{name.rpartition('.')[2]}": value for name, value in state.items()
+    }
 
 
 @pytest.mark.parametrize("suffix", [".pth", ".safetensors"])

@@ -69,9 +69,8 @@ def name_mismatch(wanted: Shapes, found: Shapes, weight_map: WeightMap, theirs: 
         theirs: the names of the file before renaming.
 
     Example:
-        >>> wanted, found = {"fc.weight": (10, 8), "fc.bias": (10,)}, {"head.weight": (10, 8), "head.bias": (10,)}
-        >>> name_mismatch(wanted, found, {}, found)
-        'missing fc.bias, fc.weight; unexpected head.bias, head.weight; closest by shape and name: weight_map: {head: fc}'
+        >>> name_mismatch({"fc.bias": (10,)}, {"head.bias": (10,)}, {}, ["head.bias"])
+        'missing fc.bias; unexpected head.bias; closest by shape and name: weight_map: {head: fc}'
     """
     missing, unexpected = sorted(wanted.keys() - found.keys()), sorted(found.keys() - wanted.keys())
     if not missing and not unexpected:
@@ -102,7 +101,8 @@ def closest_map(missing: Shapes, unexpected: Shapes) -> dict[str, str]:
         >>> closest_map(missing, {"body.0.weight": (8, 4), "body.2.weight": (8, 8)})
         {'body': 'layers', 'body.2': 'layers.1'}
     """
-    left, entries = dict(unexpected), {}
+    left = dict(unexpected)
+    entries: dict[str, str] = {}
     for ours, shape in missing.items():
         candidates = [theirs for theirs, found in left.items() if found == shape]
         if not candidates:

@@ -59,15 +59,24 @@ def open_state(path: str | Path) -> Iterator[StateFile]:
         yield StateFile(str(path), None, shapes, archive.get_tensor)
 
 
-def _read_pickled(path: Path) -> StateFile:
+def load_pickled(path: Path) -> Any:
+    """What a file of torch holds, tensors and plain values alone.
+
+    Raises:
+        InputError: the file is missing or damaged, or reading it would run code.
+    """
     try:
         # torch warns about pickle protocols before it reads or refuses them.
         with open_regular(path) as file, warnings.catch_warnings(action="ignore"):
-            content = torch.load(file, map_location="cpu", weights_only=True)
+            return torch.load(file, map_location="cpu", weights_only=True)
     except InputError:
         raise
     except Exception as error:  # a pickle can be broken in any way; none of our code runs inside
         raise InputError(f"{path}: {_refusal(error)}") from error
+
+
+def _read_pickled(path: Path) -> StateFile:
+    content = load_pickled(path)
     key = _state_key(path, content)
     place = str(path) if key is None else f"{path} ({key!r})"
     state: dict[str, Tensor] = content if key is None else content[key]

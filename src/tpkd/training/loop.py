@@ -211,8 +211,7 @@ def _keep_snapshot(run: Run, progress: Progress, directory: Path, epoch: int) ->
     groups, values = capture(run, progress)
     if not run.accelerator.is_main_process:
         return
-    path = directory / SNAPSHOTS_NAME / f"epoch-{epoch:03d}.safetensors"
-    save_weights(run.student, path, run.dataset.class_names)
+    save_weights(run.student, snapshot_weights(directory, epoch), run.dataset.class_names)
     states = snapshot_states(directory, epoch)
     states.sweep()
     if not _holds(states, progress.step, groups):  # a run that was stopped before its next checkpoint comes here again
@@ -235,6 +234,11 @@ def _holds(states: Checkpoints, step: int, groups: Mapping[str, Mapping[str, Ten
 def snapshot_states(directory: Path, epoch: int) -> Checkpoints:
     """Where a run keeps the whole state of a snapshot: the optimiser, scaler and generators included."""
     return Checkpoints(directory / SNAPSHOTS_NAME / f"epoch-{epoch:03d}", keep=1)
+
+
+def snapshot_weights(directory: Path, epoch: int) -> Path:
+    """Where a run keeps the student of a snapshot."""
+    return directory / SNAPSHOTS_NAME / f"epoch-{epoch:03d}.safetensors"
 
 
 def _evaluate(run: Run, progress: Progress, log: RunLog, epoch: int) -> Evaluation:
