@@ -1,11 +1,16 @@
 """States from files are studied as snapshots are: the same weights and moments give the same numbers."""
 
+import json
+import shutil
+from dataclasses import replace
+
 import pytest
 import torch
 from safetensors.torch import save_file
 
 from mechanism.plain_training import PlainTraining
 from oracles import conditional_loss
+from tpkd.config.finished import FinishedConfig
 from tpkd.errors import InputError
 from tpkd.mechanism.blocking import study_blocking
 from tpkd.mechanism.certificates import OBJECTIVES, study_certificates
@@ -14,6 +19,7 @@ from tpkd.mechanism.exact_head import study_exact_head
 from tpkd.mechanism.given import GivenState, parse_states, without_start
 from tpkd.mechanism.record import FRESH, CertificatesRecord
 from tpkd.mechanism.studies import run_study
+from tpkd.training.finishing import tidy
 
 THEIR_ORDER = ("fc.weight", "fc.bias", "layers.0.weight", "layers.0.bias")
 
@@ -154,3 +160,35 @@ def test_options_are_pairs_of_names_and_paths():
     for states, optimizers in ((["A"], []), (["A="], []), (["=a"], []), (["A=a", "A=b"], []), (["A=a"], ["B=b"])):
         with pytest.raises(InputError, match=r"--(optimizer-)?state"):
             parse_states(states, optimizers)
+
+
+def test_a_snapshot_that_kept_its_weights_alone_is_studied_with_a_fresh_optimiser(plain, tmp_path):
+    config, whole = plain
+    directory = shutil.copytree(whole, tmp_path / "run")
+    tidy(directory, FinishedConfig(snapshots="weights"))
+    expected = study_blocking(config, whole)
+    assert replace_steps(study_blocking(config, directory), expected) == expected
+    record = study_certificates(config, directory)
+    assert [(state.state.name, state.state.epoch, state.state.file) for state in record.states] == [
+        ("CE2", 2, None),
+        ("CE10", 10, None),
+    ]
+    assert [state.state.optimizer for state in record.states] == [FRESH, FRESH]
+    weights = directory / "snapshots" / "epoch-010.safetensors"
+    fresh = study_certificates(config, states=(GivenState("CE10", weights),))
+    assert record.states[1].batches == fresh.states[0].batches
+    result = directory / "result.json"
+    data = json.loads(result.read_text())
+    result.write_text(json.dumps(data | {"data_fingerprint": "other"}))
+    with pytest.raises(InputError, match=r"epoch-002\.safetensors: data: expected 'other', as the run had"):
+        study_certificates(config, directory)
+
+
+def replace_steps(record, other):
+    """The record with the steps of another one, which a file of weights does not know."""
+    splits = []
+    for split, whole in zip(record.splits, other.splits, strict=True):
+        pairs = zip(split.states, whole.states, strict=True)
+        states = tuple(replace(one, state=replace(one.state, step=two.state.step)) for one, two in pairs)
+        splits.append(replace(split, states=states))
+    return replace(record, splits=tuple(splits))

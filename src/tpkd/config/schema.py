@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from tpkd.config.finished import FinishedConfig
 from tpkd.config.output import fill_output
 from tpkd.config.section import (
     Count,
@@ -296,6 +297,7 @@ class RunConfig(Section):
     """Seeds whose runs save snapshots; default: all. A grid needs only those that a study uses."""
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoints: CheckpointConfig = CheckpointConfig()
+    finished: FinishedConfig = FinishedConfig()
     log_every: Count = 10
     monitor_every: CountOrZero = 50
     """Steps between measurements of how much of the teacher is blocked on the batch; 0 = never."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tpkd.class_names import to_metadata
 from tpkd.errors import InputError
@@ -128,9 +128,22 @@ def _check_shapes(
     raise InputError(f"{place}: {first}: expected shape {expected[first]}, found {found[first]}{more}")
 
 
-def save_weights(module: nn.Module, path: Path, class_names: Sequence[str]) -> None:
-    """Publish the state dict of a module as a safetensors file, with the names of its classes."""
+def save_weights(
+    module: nn.Module, path: Path, class_names: Sequence[str], *, dtype: torch.dtype | None = None
+) -> None:
+    """Publish the state dict of a module as a safetensors file, with the names of its classes.
+
+    Args:
+        module: whose weights.
+        path: the file.
+        class_names: in the order of the logits.
+        dtype: of floating-point tensors in the file; default: each one's own.
+    """
     from safetensors.torch import save
 
-    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in module.state_dict().items()}
+    def stored(tensor: Tensor) -> Tensor:
+        plain = tensor.detach().cpu().contiguous()
+        return plain.to(dtype, copy=True) if dtype is not None and plain.is_floating_point() else plain.clone()
+
+    tensors = {name: stored(tensor) for name, tensor in module.state_dict().items()}
     write_file(path, save(tensors, metadata=to_metadata(class_names)))

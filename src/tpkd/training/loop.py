@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from tpkd.training import directory as run_directory
 from tpkd.training.checkpoint import Checkpoint, Checkpoints
 from tpkd.training.directory import SNAPSHOTS_NAME, STUDENT_NAME, TEST_LOGITS_NAME, RunResult, read_result
 from tpkd.training.evaluation import Evaluation, evaluate
+from tpkd.training.finishing import PRECISIONS, keep_precision, tidy
 from tpkd.training.log import RunLog, check_metrics
 from tpkd.training.optimizer import set_rate
 from tpkd.training.run import Run, assemble, check_names, start_accelerator
@@ -75,6 +76,8 @@ def train(
         abandoned = run_directory.bind(directory, config) if accelerator.is_main_process else None
         finished = read_result(directory)
         if finished is not None:
+            if accelerator.is_main_process:
+                tidy(directory, config.finished)  # the run that wrote the result may have been killed before
             return finished
         checkpoints = run_directory.checkpoints_of(directory, keep=config.checkpoints.keep)
         if accelerator.is_main_process:
@@ -274,12 +277,17 @@ def _finish(run: Run, progress: Progress, log: RunLog, hold: Hold) -> RunResult:
         seconds=progress.seconds,
         class_names=run.dataset.class_names,
     )
+    kept = keep_precision(run, found, log)
+    result = replace(result, kept=kept)
     hold.check()
     if run.accelerator.is_main_process:
-        save_weights(run.student, directory / STUDENT_NAME, run.dataset.class_names)
+        precision = PRECISIONS[kept.precision] if kept else None
+        save_weights(run.student, directory / STUDENT_NAME, run.dataset.class_names, dtype=precision)
         found.publish(directory / TEST_LOGITS_NAME, run.test_dataset.class_names)
         log.note(f"finished: accuracy {found.accuracy:.4f}")
-        # Last, because a run with a result is never looked at again.
+        # After all that a run needs to get here, because one with a result is never continued.
         write_file(directory / run_directory.RESULT_NAME, result.to_json())
+        if removed := tidy(directory, config.finished):
+            log.note(f"removed {removed / 1e6:.1f} MB of checkpoints and snapshots, as `finished` says")
     run.accelerator.wait_for_everyone()
     return result
