@@ -72,7 +72,7 @@ def test_bytes_on_disk(whole, tmp_path):
         "epoch-001.safetensors",
         "epoch-003.safetensors",
     ]
-    assert "MB of checkpoints and snapshots" in (small / "run.log").read_text()
+    assert "MB of saved states, as `finished` asks" in (small / "run.log").read_text()
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])

@@ -20,6 +20,7 @@ from tpkd.config.section import (
     Section,
     Seed,
     Source,
+    WeightMap,
 )
 from tpkd.config.study import StudyConfig
 
@@ -124,7 +125,7 @@ class StudentConfig(Section):
     options: ModelOptions = Field({})
     weights: LocalPath | None = None
     """A `.safetensors`, `.pth`, `.pt` or `.bin` file; only tensors are read from the last three."""
-    weight_map: dict[str, str | None] = Field({})
+    weight_map: WeightMap = Field({})
     """Names in files of weights of another code base -> those of the network: whole names or their first parts, as in
     `{backbone: "", classifier: fc}`; null leaves tensors out."""
     head: Literal["own", "random", "probe"] = "own"
@@ -147,7 +148,7 @@ class TeacherConfig(Section):
     options: ModelOptions = Field({})
     weights: LocalPath | None = None
     """A `.safetensors`, `.pth`, `.pt` or `.bin` file; only tensors are read from the last three."""
-    weight_map: dict[str, str | None] = Field({})
+    weight_map: WeightMap = Field({})
     """As `student.weight_map`."""
     untrained: bool = False
     """Ask for a teacher whose head or whole network is random; without it such a teacher is refused."""

@@ -89,8 +89,13 @@ def _hints(wanted: Shapes, found: Shapes, weight_map: WeightMap, theirs: Collect
         {name: shape for name, shape in found.items() if name not in wanted},
     )
     if entries:
-        shown = some([f"{their}: {our or repr('')}" for their, our in entries.items()], shown=4)
+        shown = some([f"{_quoted(their)}: {_quoted(our)}" for their, our in entries.items()], shown=4)
         yield f"closest by shape and name: weight_map: {{{shown}}}"
+
+
+def _quoted(name: str) -> str:
+    """A name as YAML takes it for text."""
+    return name if name[:1].isalpha() else repr(name)
 
 
 def closest_map(missing: Shapes, unexpected: Shapes) -> dict[str, str]:

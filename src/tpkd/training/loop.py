@@ -288,6 +288,6 @@ def _finish(run: Run, progress: Progress, log: RunLog, hold: Hold) -> RunResult:
         # After all that a run needs to get here, because one with a result is never continued.
         write_file(directory / run_directory.RESULT_NAME, result.to_json())
         if removed := tidy(directory, config.finished):
-            log.note(f"removed {removed / 1e6:.1f} MB of checkpoints and snapshots, as `finished` says")
+            log.note(f"removed {removed / 1e6:.1f} MB of saved states, as `finished` asks")
     run.accelerator.wait_for_everyone()
     return result
