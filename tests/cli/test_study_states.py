@@ -201,6 +201,15 @@ def test_mistakes_are_one_line(here, name, arguments, message):
     assert "\n" not in str(result.exception)
 
 
+def test_weights_that_are_no_numbers_are_one_line(here, tmp_path):
+    state = torch.load(here / "ce8.pth", weights_only=True)["state_dict"]
+    state["module.classifier.bias"][3] = torch.nan
+    torch.save(state, tmp_path / "nan.pth")
+    result = CliRunner().invoke(study, ["blocking", "mine.yaml", "--state", f"A={tmp_path / 'nan.pth'}"])
+    assert isinstance(result.exception, InputError)
+    assert re.search(r"nan\.pth: fc\.bias: expected finite numbers, found nan", str(result.exception))
+
+
 def test_classes_in_another_order_are_refused(here, tmp_path):
     from safetensors.torch import save_file
 

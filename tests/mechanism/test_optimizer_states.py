@@ -61,7 +61,19 @@ def test_groups_of_the_same_sizes_are_taken_in_order():
         (lambda found: found["state"].clear(), "expected moments of the parameters, found none"),
         (
             lambda found: found["state"][0].update(momentum_buffer=torch.zeros(4, 4)),
-            r"parameter 0: momentum_buffer: expected \(4, 3\), found \(4, 4\)",
+            r"parameter 0: momentum_buffer: expected shape \(4, 3\), found \(4, 4\)",
+        ),
+        (
+            lambda found: found["state"][1].update(momentum_buffer=torch.zeros(4).to_sparse()),
+            "parameter 1: momentum_buffer: expected a dense tensor",
+        ),
+        (
+            lambda found: found["state"][1].update(momentum_buffer=torch.tensor([1.0, torch.inf, 0.0, 0.0])),
+            "parameter 1: momentum_buffer: expected finite numbers, found inf",
+        ),
+        (
+            lambda found: found["state"][1].update(momentum_buffer="large"),
+            "parameter 1: momentum_buffer: expected a tensor or a number, found str",
         ),
         (
             lambda found: found.update(param_groups=[{"params": [0, 1]}, {"params": [2, 3, 4, 5]}]),
@@ -107,6 +119,7 @@ def test_other_files_are_one_line(tmp_path, capsys):
         "list.pt": [1, 2],
         "groups.pt": {"state": {}, "param_groups": [{"lr": 1.0}]},
         "state.pt": {"state": {0: 3}, "param_groups": [{"params": [0]}]},
+        "index.pt": {"state": {}, "param_groups": [{"params": [[0]]}]},
         "trap.pt": Trap(),
         "trap.txt": None,
     }
@@ -116,6 +129,13 @@ def test_other_files_are_one_line(tmp_path, capsys):
         with pytest.raises(InputError, match=str(path)) as error:
             read_optimizer(path)
         assert "\n" not in str(error.value)
+    found, _ = their_adamw()
+    torch.save(found, tmp_path / "whole.pt")
+    whole = (tmp_path / "whole.pt").read_bytes()
+    for length in (0, 10, len(whole) // 2, len(whole) - 1):
+        (tmp_path / "cut.pt").write_bytes(whole[:length])
+        with pytest.raises(InputError, match=r"cut\.pt: damaged"):
+            read_optimizer(tmp_path / "cut.pt")
     for missing in (tmp_path, tmp_path / "none.pt"):
         with pytest.raises(InputError, match=str(missing)):
             read_optimizer(missing)

@@ -92,6 +92,9 @@ def read_state(run: Run, start: Checkpoint, given: GivenState, *, native: bool) 
     check_class_names(recorded_names(path), run.dataset.class_names, found_in=str(path), expected_in=run.dataset.name)
     foreign = whole is None and given.epoch is None
     names = load_weights(run.student, path, weight_map=run.config.student.weight_map if foreign else None)
+    for name, value in run.student.state_dict().items():
+        if not value.isfinite().all():
+            raise InputError(f"{path}: {name}: expected finite numbers, found {value[~value.isfinite()][0].item()}")
     groups = {**start.groups, "model": {name: value.clone() for name, value in run.student.state_dict().items()}}
     values, optimizer = start.values, None
     if native:

@@ -73,6 +73,7 @@ def _is_state_dict(content: Any) -> bool:
     return (
         isinstance(groups, list)
         and all(isinstance(group, dict) and isinstance(group.get("params"), list) for group in groups)
+        and all(type(index) is int for group in groups for index in group["params"])
         and isinstance(state, dict)
         and all(isinstance(entries, dict) for entries in state.values())
     )
@@ -128,7 +129,18 @@ def _entries(
             f"{place}: expected {expected}, found {', '.join(map(str, kept))}; set `optimizer` accordingly"
         )
     for name in names:
-        value = kept.get(name)
-        if isinstance(value, Tensor) and value.dim() and value.shape != parameter.shape:
-            raise InputError(f"{place}: {name}: expected {tuple(parameter.shape)}, found {tuple(value.shape)}")
+        _check_moment(f"{place}: {name}", kept.get(name, 0.0), parameter)
     return {name: kept[name] for name in names if name in kept}
+
+
+def _check_moment(place: str, value: Any, parameter: nn.Parameter) -> None:
+    if not isinstance(value, Tensor):
+        if isinstance(value, int | float):
+            return
+        raise InputError(f"{place}: expected a tensor or a number, found {type(value).__name__}")
+    if value.layout != torch.strided or value.is_quantized or not value.is_floating_point():
+        raise InputError(f"{place}: expected a dense tensor of real numbers, found {value.dtype} in {value.layout}")
+    if value.dim() and value.shape != parameter.shape:
+        raise InputError(f"{place}: expected shape {tuple(parameter.shape)}, found {tuple(value.shape)}")
+    if not value.isfinite().all():
+        raise InputError(f"{place}: expected finite numbers, found {value[~value.isfinite()].flatten()[0].item()}")
