@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 from torch import nn
 
@@ -185,3 +186,14 @@ def test_a_run_keeps_everything_until_it_has_its_result(tmp_path):
     assert snapshot_states(directory, 1).steps()
     train(config)
     assert not (directory / "checkpoints").exists()
+
+
+def test_a_run_from_before_the_key_is_the_same_run(whole, tmp_path):
+    directory = tmp_path / "run"
+    shutil.copytree(whole.directory, directory)
+    saved = yaml.safe_load((directory / "config.yaml").read_text())
+    del saved["finished"], saved["student"]["weight_map"], saved["teacher"]["weight_map"]
+    (directory / "config.yaml").write_text(yaml.safe_dump(saved))
+    (directory / "result.json").unlink()
+    finished = FinishedConfig(weights="fp16")
+    assert train(whole.model_copy(update={"finished": finished}), directory).kept.precision == "fp16"
