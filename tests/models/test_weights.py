@@ -185,3 +185,17 @@ def test_two_tensors_under_one_name_are_refused(tmp_path):
     torch.save(state, tmp_path / "w.pth")
     with pytest.raises(InputError, match=r"found fc\.bias and head\.bias both as 'fc\.bias'"):
         load_weights(build("mlp", seed=2), tmp_path / "w.pth", weight_map={"head": "fc"})
+
+
+def test_a_map_that_is_not_enough_is_completed_in_the_names_of_the_file(tmp_path):
+    """A wrapper of another library's network: its own names need a part in front of them beside a mapped head."""
+    saved, other = build("bert", seed=1), build("bert", seed=2)
+    state = {f"backbone.{name}": value for name, value in plain_state(saved.network).items()}
+    state |= {f"cls.{name}": value for name, value in plain_state(saved.head).items()} | {"aux.bias": torch.zeros(1)}
+    torch.save(state, tmp_path / "w.pth")
+    weight_map = {"backbone": "", "cls": "head", "aux": None}
+    with pytest.raises(InputError, match=r"closest by shape and name: weight_map: \{backbone") as error:
+        load_weights(other, tmp_path / "w.pth", weight_map=weight_map)
+    proposed = yaml.safe_load(str(error.value).rpartition("weight_map: ")[2])
+    load_weights(other, tmp_path / "w.pth", weight_map=weight_map | proposed)
+    assert weights_fingerprint(saved) == weights_fingerprint(other)

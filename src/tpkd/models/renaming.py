@@ -59,35 +59,42 @@ def rename_all(names: Iterable[str], weight_map: WeightMap) -> dict[str, str]:
     return found
 
 
-def name_mismatch(wanted: Shapes, found: Shapes, weight_map: WeightMap, theirs: Collection[str]) -> str | None:
+def name_mismatch(
+    wanted: Shapes, found: Shapes, weight_map: WeightMap, theirs: Mapping[str, str], left_out: Iterable[str] = ()
+) -> str | None:
     """Why the names of a file are not those of a network, and which map would come closest; None if they are.
 
     Args:
         wanted: name -> shape, of the network.
         found: name -> shape, of the file after renaming.
         weight_map: the map that was used.
-        theirs: the names of the file before renaming.
+        theirs: the names of `found` -> those before renaming.
+        left_out: names before renaming of tensors that are not in `found`.
 
     Example:
-        >>> name_mismatch({"fc.bias": (10,)}, {"head.bias": (10,)}, {}, ["head.bias"])
+        >>> name_mismatch({"fc.bias": (10,)}, {"head.bias": (10,)}, {}, {"head.bias": "head.bias"})
         'missing fc.bias; unexpected head.bias; closest by shape and name: weight_map: {head: fc}'
     """
     missing, unexpected = sorted(wanted.keys() - found.keys()), sorted(found.keys() - wanted.keys())
     if not missing and not unexpected:
         return None
     parts = [f"missing {some(missing)}"] * bool(missing) + [f"unexpected {some(unexpected)}"] * bool(unexpected)
-    return "; ".join([*parts, *_hints(wanted, found, weight_map, theirs)])
-
-
-def _hints(wanted: Shapes, found: Shapes, weight_map: WeightMap, theirs: Collection[str]) -> Iterator[str]:
-    starts = {".".join(parts[:count]) for name in theirs for parts in [name.split(".")] for count in range(1, 9)}
-    for key in weight_map:
-        if not any(_matches(key, name) for name in theirs):
-            yield f"weight_map: {key!r} matches no name{did_you_mean(key.rstrip('.'), starts).replace('; ', ', ')}"
+    unused = _unused(weight_map, [*theirs.values(), *left_out])
     entries = closest_map(
         {name: shape for name, shape in wanted.items() if name not in found},
-        {name: shape for name, shape in found.items() if name not in wanted},
+        {theirs[name]: shape for name, shape in found.items() if name not in wanted},
     )
+    return "; ".join([*parts, *unused, *_proposal(entries)])
+
+
+def _unused(weight_map: WeightMap, names: Collection[str]) -> Iterator[str]:
+    starts = {".".join(parts[:count]) for name in names for parts in [name.split(".")] for count in range(1, 9)}
+    for key in weight_map:
+        if not any(_matches(key, name) for name in names):
+            yield f"weight_map: {key!r} matches no name{did_you_mean(key.rstrip('.'), starts).replace('; ', ', ')}"
+
+
+def _proposal(entries: Mapping[str, str]) -> Iterator[str]:
     if entries:
         shown = some([f"{_quoted(their)}: {_quoted(our)}" for their, our in entries.items()], shown=4)
         yield f"closest by shape and name: weight_map: {{{shown}}}"

@@ -87,7 +87,8 @@ def load_weights(
         wanted = {name: target for name, target in targets.items() if name not in {*skip, *absent}}
         shapes = {name: state.shapes[theirs] for name, theirs in found.items() if name not in skip}
         expected = {name: tuple(target.shape) for name, target in wanted.items()}
-        if problem := name_mismatch(expected, shapes, own, bare):
+        theirs = {prefix + name: origin for name, origin in names.items()}
+        if problem := name_mismatch(expected, shapes, own, theirs, bare.keys() - names.values()):
             raise InputError(f"{state.place}: does not fit the network: {problem}")
         _check_shapes(state.place, module, expected, shapes)
         if isinstance(module, Classifier):
