@@ -17,7 +17,7 @@ BASE = {"errors", "files", "record", "lock", "arrays", "class_names", "terminati
 MATHS = BASE | {"geometry", "theory", "parameter_space", "objectives"}
 RUN = BASE | {"config", "data", "models", "teacher"}
 TOOLKIT = {"report", "competence"}
-SUBJECTS = {"diagnosis", "compare", "mechanism", "check_loss", "figures", "demo"}
+SUBJECTS = {"diagnosis", "compare", "mechanism", "check_loss", "figures", "demo", "importing"}
 ALLOWED = {
     "errors": set(),
     "record": set(),
@@ -41,6 +41,7 @@ ALLOWED = {
     "diagnosis": BASE | TOOLKIT | {"geometry", "theory", "teacher"},
     "mechanism": MATHS | RUN | {"training", "report"},
     "compare": MATHS | RUN | TOOLKIT | {"training", "diagnosis", "mechanism", "figures"},
+    "importing": RUN | {"geometry", "theory", "diagnosis"},
     "check_loss": BASE | {"geometry", "report"},
     "figures": BASE | {"geometry", "theory", "report"},
     "demo": RUN | {"training", "compare", "diagnosis", "mechanism", "figures"},

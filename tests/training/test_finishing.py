@@ -123,6 +123,13 @@ def test_a_student_kept_in_half_precision_goes_out(whole, tmp_path):
         tpkd.load_student(directory)
 
 
+def test_a_test_split_that_is_not_looked_at_stays_unseen(tmp_path):
+    config = wide_config(tmp_path, "finished.weights=fp16", "evaluation.test=false", "data.validation=0.2")
+    kept = train(config).kept
+    assert (kept.precision, kept.accuracy, kept.label_loss) == ("fp16", None, None)
+    assert tpkd.load_student(config.directory).recipe.weights_fingerprint == kept.fingerprint
+
+
 def test_weights_that_do_not_fit_are_not_rounded():
     layer = nn.Linear(2, 2)
     with torch.no_grad():

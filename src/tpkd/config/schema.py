@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from tpkd.config.finished import FinishedConfig
+from tpkd.config.inputs import TextConfig, ViewsConfig
 from tpkd.config.output import fill_output
 from tpkd.config.section import (
     Count,
@@ -16,7 +17,6 @@ from tpkd.config.section import (
     Output,
     PlainData,
     PositiveReal,
-    Real,
     Section,
     Seed,
     Source,
@@ -74,47 +74,27 @@ class DataConfig(Section):
     splits: SplitsConfig = SplitsConfig()
     test: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Share of each class of the training part that is held out as the test part, for data without one."""
+    validation: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Share of each class of the training part that is held out as the validation part, whatever `test` takes."""
     per_class: Count | None = None
     """Maximum number of training samples of each class, drawn by `seed`; default: all."""
     seed: Seed = 0
-    """Draws what `test` and `per_class` take; separate from the run's seed, so runs share their data."""
+    """Draws what `test`, `validation` and `per_class` take; separate from the run's seed, so runs share their data."""
 
     @model_validator(mode="after")
-    def _has_one_test_part(self) -> Self:
-        if self.test is not None and self.splits.test is not None:
-            raise ValueError(f"test: expected none beside splits.test, found {self.test}")
+    def _has_one_part_of_each_kind(self) -> Self:
+        for name, share in self.held_out.items():
+            if name in self.splits.given:
+                raise ValueError(f"{name}: expected none beside splits.{name}, found {share}")
+        if sum(self.held_out.values()) >= 1:
+            found = " and ".join(f"{name} {share:g}" for name, share in self.held_out.items())
+            raise ValueError(f"validation: expected shares that leave something to train on, found {found}")
         return self
 
-
-class ViewsConfig(Section):
-    """How images become inputs: a view recipe. `seed` fixes the set of views; the run's seed chooses among them."""
-
-    num_views: Annotated[int, Field(gt=0, le=10_000)] = 1
-    seed: Seed = 0
-    pad: Annotated[int, Field(ge=0, le=4096)] = 0
-    flip: bool = False
-    size: Annotated[int, Field(gt=0, le=8192)] | None = None
-    mean: tuple[Real, ...] = (0.0,)
-    std: tuple[PositiveReal, ...] = (1.0,)
-    scale: PositiveReal = 255.0
-    interpolation: Literal["bicubic", "bilinear"] = "bicubic"
-    mixup: NonNegativeReal = 0.0
-    """Mix training images in pairs, with weights from a Beta(alpha, alpha), and their labels alike; 0 = off."""
-    cutmix: NonNegativeReal = 0.0
-    """Replace a box of each training image by that of another one, of a size from a Beta(alpha, alpha), and mix labels
-    by the share of pixels; 0 = off. With mixup, each batch gets one of the two, with equal chances."""
-
     @property
-    def mixes(self) -> bool:
-        """Whether training images are mixed."""
-        return bool(self.mixup or self.cutmix)
-
-
-class TextConfig(Section):
-    """How texts become inputs; the tokenizer comes from the model."""
-
-    max_length: Annotated[int, Field(ge=3, le=1_000_000)] = 128
-    padding: Literal["max_length", "longest"] = "max_length"
+    def held_out(self) -> dict[str, float]:
+        """The shares of the training part that are held out, by the part that they become."""
+        return self.model_dump(include={"test", "validation"}, exclude_none=True)
 
 
 class StudentConfig(Section):
@@ -170,7 +150,8 @@ class TeacherConfig(Section):
     """How many of its largest classes the cache keeps of each row, with the label and the total of all others; at most
     all classes. Default: all logits. Needs a cache."""
     test_logits: LocalPath | None = None
-    """Its logits on the test split, (N, K) in a `.npy`, `.npz` or `.safetensors` file, if there is no model."""
+    """Its logits on the test split, (N, K) in a `.npy`, `.npz`, `.safetensors`, `.pt`, `.csv` or `.parquet` file, if
+    there is no model."""
     mixed: Literal["mixture"] | None = None
     """What a cache, which never saw mixed images, is to answer for one: `mixture`, of its answers to both images."""
 
@@ -192,6 +173,18 @@ class TeacherConfig(Section):
                 "set teacher.cache, or leave top_k out"
             )
         return self
+
+
+class WeightedTeacherConfig(TeacherConfig):
+    """One of several teachers: all that a single one may have but `layers` and `top_k`, and its weight."""
+
+    weight: PositiveReal = 1.0
+    """How much it counts among the others; weights are divided by their sum."""
+
+    @property
+    def alone(self) -> TeacherConfig:
+        """The same teacher without others."""
+        return TeacherConfig(**self.model_dump(exclude={"weight"}))
 
 
 class InitialConfig(Section):
@@ -251,13 +244,17 @@ class CheckpointConfig(Section):
 
 
 class EvaluationConfig(Section):
-    """The test split, evaluated after the last epoch; the best epoch is never selected."""
+    """The test split, evaluated once training has ended, and the validation part, where there is one."""
 
     batch_size: Count = 256
     every: CountOrZero = 0
-    """Epochs between additional evaluations, for a curve; 0 = none. The result is always that of the last epoch."""
+    """Epochs between additional evaluations, for a curve; 0 = none. The test split never decides which student is
+    the result."""
     limit: Count | None = None
-    """Maximum number of test samples, for a quick trial."""
+    """Maximum number of test samples, and of validation samples, for a quick trial."""
+    test: bool = True
+    """Whether the test split is evaluated; without it, the result is that of the validation part alone, as in a sweep
+    of `tpkd compare`."""
 
 
 class RunConfig(Section):
@@ -272,6 +269,8 @@ class RunConfig(Section):
     text: TextConfig = TextConfig()
     student: StudentConfig
     teacher: TeacherConfig | None = None
+    teachers: tuple[WeightedTeacherConfig, ...] = ()
+    """Several teachers in the place of `teacher`; objectives learn from an average of what they say."""
     initial: InitialConfig = InitialConfig()
     objective: ObjectiveConfig
     optimizer: Annotated[SGDConfig | AdamWeightDecayConfig, Field(discriminator="name")]
@@ -297,6 +296,9 @@ class RunConfig(Section):
     snapshot_seeds: tuple[Seed, ...] = ()
     """Seeds whose runs save snapshots; default: all. A grid needs only those that a study uses."""
     evaluation: EvaluationConfig = EvaluationConfig()
+    selection: Literal["last", "best-validation"] = "last"
+    """Which student is the result: that of the last epoch, or the one with the best accuracy on the validation part, of
+    the epochs that `evaluation.every` names (0 = all) and the last one."""
     checkpoints: CheckpointConfig = CheckpointConfig()
     finished: FinishedConfig = FinishedConfig()
     log_every: Count = 10
@@ -315,28 +317,70 @@ class RunConfig(Section):
         return data
 
     @model_validator(mode="after")
+    def _one_teacher_is_the_teacher(self) -> Self:
+        if self.teacher is not None and self.teachers:
+            raise ValueError(f"teachers: expected none beside teacher, found {len(self.teachers)}")
+        if len(self.teachers) != 1:
+            return self
+        return self.model_copy(update={"teacher": self.teachers[0].alone, "teachers": ()})
+
+    @model_validator(mode="after")
     def _fits_together(self) -> Self:
         late = [epoch for epoch in self.snapshots if epoch > self.epochs]
         if late:
             raise ValueError(f"snapshots: expected epochs up to {self.epochs}, found {late[0]}")
-        other = self.teacher.views if self.teacher else None
-        for name in ("num_views", "seed", "pad", "flip"):
-            if other and getattr(other, name) != getattr(self.views, name):
-                expected = f"{getattr(self.views, name)} as in views"
-                raise ValueError(f"teacher.views.{name}: expected {expected}, found {getattr(other, name)}")
-        for name in ("mixup", "cutmix"):
-            if other and getattr(other, name):
-                why = f"views.{name} mixes what both networks see"
-                raise ValueError(f"teacher.views.{name}: expected 0, found {getattr(other, name)}: {why}")
-        if self.views.mixes and self.teacher and self.teacher.cache is not None and self.teacher.mixed is None:
-            raise ValueError(
-                "teacher.mixed: missing, and the teacher's cache has no answers to mixed images; mixture takes the "
-                "mixture of its answers to both images, or leave out teacher.cache and the teacher runs at every step"
-            )
+        for key, teacher in self.named_teachers:
+            self._fits_teacher(key, teacher)
+        self._check_several()
         layers = (len(self.student.layers), len(self.teacher.layers) if self.teacher else 0)
         if layers[0] and layers[0] != layers[1]:
             raise ValueError(f"teacher.layers: expected one for each of {layers[0]} student.layers, found {layers[1]}")
         return self
+
+    def _fits_teacher(self, key: str, teacher: TeacherConfig) -> None:
+        other = teacher.views
+        for name in ("num_views", "seed", "pad", "flip"):
+            if other and getattr(other, name) != getattr(self.views, name):
+                expected = f"{getattr(self.views, name)} as in views"
+                raise ValueError(f"{key}.views.{name}: expected {expected}, found {getattr(other, name)}")
+        for name in ("mixup", "cutmix"):
+            if other and getattr(other, name):
+                why = f"views.{name} mixes what both networks see"
+                raise ValueError(f"{key}.views.{name}: expected 0, found {getattr(other, name)}: {why}")
+        if self.views.mixes and teacher.cache is not None and teacher.mixed is None:
+            raise ValueError(
+                f"{key}.mixed: missing, and the teacher's cache has no answers to mixed images; mixture takes the "
+                f"mixture of its answers to both images, or leave out {key}.cache and the teacher runs at every step"
+            )
+
+    def _check_several(self) -> None:
+        if not self.teachers:
+            return
+        caches: dict[str, str] = {}
+        for key, teacher in self.named_teachers:
+            if teacher.layers:
+                raise ValueError(f"{key}.layers: expected none, because layers of several teachers have no average")
+            if teacher.top_k is not None:
+                raise ValueError(
+                    f"{key}.top_k: expected none, because an average of several teachers needs all classes"
+                )
+            if teacher.cache is not None and caches.setdefault(teacher.cache, key) != key:
+                raise ValueError(f"{key}.cache: expected a directory of its own, found that of {caches[teacher.cache]}")
+        if self.student.layers:
+            raise ValueError("student.layers: expected none, because layers of several teachers have no average")
+
+    @property
+    def named_teachers(self) -> tuple[tuple[str, TeacherConfig], ...]:
+        """Every teacher with the key it stands under: none, `teacher`, or each of `teachers`."""
+        if self.teacher is not None:
+            return (("teacher", self.teacher),)
+        return tuple((f"teachers.{index}", teacher) for index, teacher in enumerate(self.teachers))
+
+    @property
+    def has_validation(self) -> bool:
+        """Whether a validation part is used: one is named or held out, or the result depends on one."""
+        named = self.data.validation is not None or self.data.splits.validation is not None
+        return named or self.selection == "best-validation" or not self.evaluation.test
 
     @property
     def directory(self) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tpkd.arrays.torch_files import load_tensors
 from tpkd.errors import InputError
-from tpkd.models.state_files import PICKLED, load_pickled
+from tpkd.models.state_files import PICKLED
 from tpkd.training.checkpoint import Checkpoint, Checkpoints
 from tpkd.training.state import join_optimizer
 
@@ -55,7 +56,7 @@ def read_optimizer(path: Path) -> dict[str, Any]:
     if path.suffix not in PICKLED:
         expected = f"a {', '.join(PICKLED)} file of torch or a checkpoint directory of a run"
         raise InputError(f"{path}: expected the state of an optimiser, {expected}, found the suffix {path.suffix!r}")
-    content = load_pickled(path)
+    content = load_tensors(path)
     if isinstance(content, dict) and "param_groups" not in content:
         content = next((content[key] for key in OPTIMIZER_KEYS if isinstance(content.get(key), dict)), content)
     if not _is_state_dict(content):

@@ -4,8 +4,9 @@ from typing import Any
 
 import numpy as np
 
+from tpkd.config.inputs import ViewsConfig
 from tpkd.config.loading import ConfigError, expand_data, keyed
-from tpkd.config.schema import RunConfig, StudentConfig, TeacherConfig, ViewsConfig
+from tpkd.config.schema import RunConfig, StudentConfig, TeacherConfig
 from tpkd.data.batches import Preparation
 from tpkd.data.dataset import Dataset
 from tpkd.data.views import IDENTITY_VIEW, ViewRecipe

@@ -14,7 +14,7 @@ from tpkd.config.loading import ConfigError, keyed
 from tpkd.config.schema import RunConfig
 from tpkd.config.section import SEEDS
 from tpkd.data.batches import ModelInputs, Preparation, SampleBatch, TrainingBatches
-from tpkd.data.configured import load_data
+from tpkd.data.configured import load_data, load_validation
 from tpkd.data.dataset import Dataset
 from tpkd.data.loading import check_dataset
 from tpkd.data.mixing import Mixing, soft_labels
@@ -29,7 +29,7 @@ from tpkd.objectives.base import Batch
 from tpkd.teacher.opening import open_initial, open_teacher
 from tpkd.teacher.teacher import Teacher
 from tpkd.theory.monitor import MIN_CLASSES
-from tpkd.training.fitting import check_mixed, check_truncated
+from tpkd.training.fitting import check_mixed, check_several, check_truncated
 from tpkd.training.optimizer import build_optimizer
 from tpkd.training.weights import check_weighted, class_weights_of
 
@@ -69,6 +69,12 @@ class Run:
     initial: Teacher | None
     class_weights: Tensor | None = None
     """How much a sample of each class counts; None where all count once."""
+    validation_dataset: Dataset | None = None
+
+    @property
+    def selects(self) -> bool:
+        """Whether the result is the best student on the validation part, rather than the last one."""
+        return self.config.selection == "best-validation"
 
     @property
     def can_look(self) -> bool:
@@ -164,9 +170,10 @@ def check_names(config: RunConfig) -> None:
         check_dataset(config.data.name)
     with keyed("student"):
         check_model(config.student.model)
-    if config.teacher is not None and config.teacher.model is not None:
-        with keyed("teacher"):
-            check_model(config.teacher.model)
+    for key, teacher in config.named_teachers:
+        if teacher.model is not None:
+            with keyed(key):
+                check_model(teacher.model)
 
 
 def assemble(config: RunConfig, accelerator: Any, directory: Path) -> Run:
@@ -181,6 +188,9 @@ def assemble(config: RunConfig, accelerator: Any, directory: Path) -> Run:
     dataset, test_dataset = load_data(config, "train"), load_data(config, "test")
     if dataset.class_names != test_dataset.class_names:
         raise ConfigError(f"data: the test split of {dataset.name} has other classes than the training split")
+    validation = load_validation(config)
+    if validation is not None and dataset.class_names != validation.class_names:
+        raise ConfigError(f"data: the validation part of {dataset.name} has other classes than the training split")
     preparation = student_preparation(config, dataset)
     with accelerator.main_process_first():  # the first one fits and publishes a probe, the others read it
         student = build_student(config, dataset, directory=directory, device=device)
@@ -217,6 +227,7 @@ def assemble(config: RunConfig, accelerator: Any, directory: Path) -> Run:
         teacher=teacher,
         initial=initial,
         class_weights=class_weights_of(config, dataset),
+        validation_dataset=validation,
     )
     run.check_shares()
     # Last: what was drawn until here, a probe fitted or only read, must not reach the dropout of the first step.
@@ -248,6 +259,7 @@ def build_objective(config: RunConfig, student: Classifier, teacher: Teacher | N
         objective = create(chosen.name, **(known | chosen.settings))
     if "teacher_logits" in objective.needs and teacher is None:
         raise ConfigError(f"teacher: missing, and objective {chosen.name!r} learns from one")
+    check_several(objective, teacher)
     if "layer_features" in objective.needs and not student_layers:
         raise ConfigError(f"student.layers: missing, and objective {chosen.name!r} compares layers")
     if "layer_features" in objective.needs and teacher is not None and not teacher.layer_sizes:
