@@ -1,12 +1,13 @@
 """Moments of another optimiser reach the right parameters, or are refused by their file."""
 
+import copy
 import pickle
 
 import pytest
 import torch
 from torch import nn
 
-from tpkd.config.schema import AdamWeightDecayConfig, SGDConfig
+from tpkd.config.optimizers import AdamWConfig, AdamWeightDecayConfig, SGDConfig
 from tpkd.errors import InputError
 from tpkd.mechanism.optimizer_states import find_checkpoint, fit_optimizer, read_optimizer
 from tpkd.training.optimizer import build_optimizer
@@ -40,6 +41,21 @@ def test_moments_of_adam_become_those_of_googles_by_parameter():
         assert torch.equal(optimizer.state[parameter]["second_moment"], found["state"][place]["exp_avg_sq"])
         assert optimizer.state[parameter].keys() == {"first_moment", "second_moment"}
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.01, 0.0]
+
+
+def test_torchs_adamw_takes_its_own_state_with_its_count_of_steps():
+    found, theirs = their_adamw()
+    model = network()
+    model.load_state_dict(theirs.state_dict())
+    optimizer = build_optimizer(AdamWConfig(learning_rate=0.1, weight_decay=0.0), model)
+    optimizer.load_state_dict(fit_optimizer(found, optimizer, list(model.parameters()), "adamw.pt"))
+    there = torch.optim.AdamW(theirs.parameters(), lr=0.1, weight_decay=0.0)
+    there.load_state_dict(copy.deepcopy(found) | {"param_groups": there.state_dict()["param_groups"]})
+    for steps, network_there in ((there, theirs), (optimizer, model)):
+        network_there.zero_grad()
+        stepped(steps, network_there)
+    for ours, other in zip(model.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(ours, other, rtol=0, atol=0)
 
 
 def test_groups_of_the_same_sizes_are_taken_in_order():

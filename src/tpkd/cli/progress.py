@@ -15,7 +15,7 @@ from tpkd.compare.estimate import Pace, Teller, outlook
 
 if TYPE_CHECKING:
     from tpkd.compare.run import Watcher
-    from tpkd.compare.workers import JobEvent
+    from tpkd.executors.jobs import JobEvent
 
 
 class Display:

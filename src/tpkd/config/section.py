@@ -7,6 +7,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from tpkd.errors import InputError, shortened
 from tpkd.files import check_path
+from tpkd.remote_files import is_remote
 
 
 class Section(BaseModel):
@@ -70,6 +71,14 @@ NonNegativeReal = Annotated[float, Field(ge=0), AfterValidator(_check_float)]
 LocalPath = Annotated[str, AfterValidator(check_path)]
 
 
+def _check_readable(path: str) -> str:
+    return path if is_remote(path) else check_path(path)
+
+
+ReadablePath = Annotated[str, AfterValidator(_check_readable)]
+"""A path on this machine, or an address of a store that is read: `s3://`, `gs://`, `hf://`."""
+
+
 def _check_output(output: str) -> str:
     if DATA_PLACEHOLDER in output:
         raise ValueError(f"expected a path without {DATA_PLACEHOLDER}, which is for data and weights only")
@@ -79,7 +88,7 @@ def _check_output(output: str) -> str:
 def _check_source(name: str) -> str:
     kind, _, path = name.partition(":")
     if path and kind not in _NAME_KINDS:
-        check_path(path)
+        _check_readable(path)
     return name
 
 
