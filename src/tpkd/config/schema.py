@@ -12,8 +12,10 @@ from tpkd.config.schedules import ConstantSchedule, ScheduleConfig, StepSchedule
 from tpkd.config.section import (
     Count,
     CountOrZero,
+    DataSource,
     Epochs,
     LocalPath,
+    Model,
     ModelOptions,
     NonNegativeReal,
     Output,
@@ -22,7 +24,6 @@ from tpkd.config.section import (
     ReadablePath,
     Section,
     Seed,
-    Source,
     WeightMap,
 )
 from tpkd.config.study import StudyConfig
@@ -63,7 +64,7 @@ class SplitsConfig(Section):
 class DataConfig(Section):
     """The data set."""
 
-    name: Source
+    name: DataSource
     """A name such as `digits`, `clinc150` or `cifar100`, or a kind and its path: `folder`, `csv`, `tsv`, `jsonl`,
     `parquet` or `arrow`, as in `folder:PATH`; `disk:FOLDER`, written by `save_to_disk`; `hf:ID`, from the hub; or
     `vector:PATH`, features in `.npz`, `.safetensors` or `.npy` files. A path may be an address: `csv:s3://BUCKET/x`."""
@@ -104,7 +105,7 @@ class DataConfig(Section):
 class StudentConfig(Section):
     """The network that learns. Its start depends on nothing but this section and the files it names."""
 
-    model: Source
+    model: Model
     """`builtin:mlp`, `builtin:resnet20`, `builtin:bert`, `timm:NAME` or `hf:PATH_OR_ID`."""
     options: ModelOptions = Field({})
     weights: LocalPath | None = None
@@ -127,7 +128,7 @@ class StudentConfig(Section):
 class TeacherConfig(Section):
     """The network that teaches: from a cache, or run at every step."""
 
-    model: Source | None = None
+    model: Model | None = None
     """If omitted, the cache is used as it is, whatever network it was built with."""
     options: ModelOptions = Field({})
     weights: LocalPath | None = None
