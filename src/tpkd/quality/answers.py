@@ -38,7 +38,7 @@ class Answers:
     @property
     def correct(self) -> np.ndarray:
         """1.0 where the answer is the label, else 0.0."""
-        return (self.predictions == self.labels).astype(np.float64)
+        return np.asarray(self.predictions == self.labels, dtype=np.float64)
 
 
 def score_answers(logits: ArrayFile, labels: Int[np.ndarray, " rows"], *, logits_sha256: str | None = None) -> Answers:

@@ -144,7 +144,9 @@ def class_accuracies(
     """
     counts = np.bincount(labels, minlength=num_classes)
     right = np.bincount(labels[predictions == labels], minlength=num_classes)
-    return np.divide(right, counts, out=np.full(num_classes, np.nan), where=counts > 0)
+    rates = np.full(num_classes, np.nan)
+    np.divide(right, counts, out=rates, where=counts > 0)
+    return rates
 
 
 def confusion_counts(
