@@ -1,4 +1,4 @@
-"""`tpkd report`: the page and the tables of a comparison or a run."""
+"""`tpkd report`: the page and the tables of a comparison or a run, or of several in one table."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,16 +11,33 @@ from tpkd.errors import extra
 
 
 def report(
-    directory: Annotated[Path, typer.Argument(help="What `tpkd compare` or `tpkd train` made.")],
+    directories: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIR...", help="What `tpkd compare` or `tpkd train` made; several: one table."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where the page and tables of several directories go: new, or of an earlier report."),
+    ] = None,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="Begin with the paper's claims, even if the protocol is not the paper's.")
+    ] = False,
 ) -> None:
     """Write one self-contained page, and every table as Markdown, CSV and LaTeX, from records alone.
 
-    Studies, diagnoses and figures of the directory are shown where they are. The same records give the same bytes.
+    Of one directory, they go into it: accuracy with its uncertainty, classes, confidence, learning curves and cost first,
+    the paper's claims last. Studies, diagnoses and figures of the directory are shown where they are. Several directories,
+    such as two domains, give one table of methods and a page in `--out`. The same records give the same bytes.
 
     Example: tpkd report runs/digits
     """
     need_report()
     with extra("train"):
+        from tpkd.compare.domains.reporting import check_out, write_domains
         from tpkd.compare.reporting import write_report
-    written = write_report(directory)
-    say(f"page: {written[0]}", f"tables: {len(written) - 1} files in {directory / 'tables'}")
+    check_out(directories, out)
+    if out is None:
+        place, written = directories[0], write_report(directories[0], paper=paper)
+    else:
+        place, written = out, write_domains(directories, out)
+    say(f"page: {written[0]}", f"tables: {len(written) - 1} files in {place / 'tables'}")

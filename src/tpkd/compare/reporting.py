@@ -29,8 +29,12 @@ FIGURES_NAME = "figures/figures.json"
 AnyStudy = TypeVar("AnyStudy", bound=StudyRecord)
 
 
-def write_report(directory: Path) -> list[Path]:
+def write_report(directory: Path, *, paper: bool = False) -> list[Path]:
     """Write the page and tables of a comparison or run into its directory; returns the paths written.
+
+    Args:
+        directory: what `tpkd compare` or `tpkd train` made.
+        paper: whether the page begins with the paper's claims even if the protocol is not the paper's.
 
     Raises:
         InputError: the directory contains neither, or a record is damaged.
@@ -38,7 +42,7 @@ def write_report(directory: Path) -> list[Path]:
     from tpkd.compare.page import report_files
 
     written = []
-    for name, text in report_files(read_records(directory)).items():
+    for name, text in report_files(read_records(directory), paper=paper).items():
         written.append(directory / name)
         write_file(written[-1], text)
     return written

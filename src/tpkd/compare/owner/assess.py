@@ -26,7 +26,7 @@ from tpkd.quality.scores import class_accuracies, confusion_counts
 
 REFERENCES = ("ce", "kd")
 """What other methods are compared with: the first of these that finished."""
-MOST_CONFUSIONS = 15
+MOST_CONFUSIONS = 10
 
 BySeed = Mapping[int, Answers]
 
