@@ -19,9 +19,7 @@ from tpkd.mechanism.tables import checks_table, mechanism_tables
 from tpkd.report.charts import Chart, inline_drawing
 from tpkd.report.html import content_markup, page_template, sort_key
 from tpkd.report.numbers import plural
-from tpkd.report.tables import Content, Table, Traced, to_csv, to_latex, to_markdown
-
-WRITERS = {"md": to_markdown, "csv": to_csv, "tex": to_latex}
+from tpkd.report.tables import WRITERS, Content, Table, Traced
 
 
 def report_tables(records: ReportRecords) -> dict[str, Table | None]:

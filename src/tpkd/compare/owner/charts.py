@@ -23,8 +23,13 @@ def emphasized(best: str | None) -> dict[str, tuple[str, Any]]:
     return dict(EMPHASIS) if best is None or best in EMPHASIS else {**EMPHASIS, best: (GREEN, "-.")}
 
 
-def estimate_charts(records: ReportRecords) -> list[Chart]:
-    """Accuracy, and difference from the reference, of every method: seeds, and both intervals."""
+def estimate_charts(records: ReportRecords, *, prefix: str = "") -> list[Chart]:
+    """Accuracy, and difference from the reference, of every method: seeds, and both intervals.
+
+    Args:
+        records: a comparison.
+        prefix: of the names of the charts, for a page that has those of several comparisons.
+    """
     found = records.assessment
     if found is None or len(found.methods) < 2:
         return []
@@ -35,7 +40,7 @@ def estimate_charts(records: ReportRecords) -> list[Chart]:
     charts = [
         _estimates(
             records,
-            "accuracy",
+            f"{prefix}accuracy",
             "Accuracy after the last epoch",
             f"Means in percent: {said}.",
             rows,
@@ -59,7 +64,7 @@ def estimate_charts(records: ReportRecords) -> list[Chart]:
         said = ", ".join(f"{records.methods.title(name)} {points(pair.mean)}" for name, (pair, _) in pairs.items())
         heading, axis = f"Difference from {reference}", f"accuracy minus {reference} (percentage points)"
         described = f"Mean differences in points: {said}."
-        charts.append(_estimates(records, f"minus-{found.reference}", heading, described, pairs, axis, 0.0))
+        charts.append(_estimates(records, f"{prefix}minus-{found.reference}", heading, described, pairs, axis, 0.0))
     return charts
 
 

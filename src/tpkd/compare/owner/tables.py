@@ -33,7 +33,8 @@ def methods_table(records: ReportRecords) -> Table | None:
         title = records.methods.title(method.objective)
         content.append(rows.row(title, method.accuracy, part.accuracy, method.minus_reference, part))
     best = next((place for place, method in enumerate(found.methods) if method.objective == found.best), None)
-    emphasis = frozenset() if best is None or len(found.methods) < 2 else frozenset({first + best})
+    one_set = len({method.seeds for method in records.comparison.methods if method.seeds}) == 1
+    emphasis = frozenset({first + best}) if best is not None and len(found.methods) > 1 and one_set else frozenset()
     return Table("methods", rows.caption(), rows.columns(), tuple(content), rows.notes(bool(emphasis)), emphasis)
 
 
