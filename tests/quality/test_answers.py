@@ -11,6 +11,7 @@ from tpkd.errors import InputError
 from tpkd.files import sha256
 from tpkd.quality import answers as module
 from tpkd.quality.answers import answer_files, keep_answers, read_answers, score_answers
+from tpkd.quality.record import QualityRecord
 
 
 def test_scores_are_means_over_all_rows(monkeypatch, tmp_path):
@@ -33,6 +34,13 @@ def test_scores_are_means_over_all_rows(monkeypatch, tmp_path):
 def test_a_label_without_probability_has_no_mean_loss(tmp_path):
     np.save(tmp_path / "logits.npy", np.array([[0.0, -np.inf, 0.0], [1.0, 0.0, 0.0]]))
     assert score_answers(open_array(tmp_path / "logits.npy"), np.array([1, 0])).quality.log_loss is None
+
+
+def test_logits_without_probabilities_are_refused(tmp_path):
+    for value in (np.nan, np.inf):
+        np.save(tmp_path / "logits.npy", np.array([[0.0, 1.0], [value, 0.0]]))
+        with pytest.raises(InputError, match=r"logits\.npy: row 1: expected logits that give probabilities"):
+            score_answers(open_array(tmp_path / "logits.npy"), np.array([1, 0]))
 
 
 def test_other_labels_are_refused(tmp_path):
@@ -80,6 +88,17 @@ def test_changed_or_missing_answers_are_refused(tmp_path):
     record.write_text("{}")
     with pytest.raises(InputError, match=r"ce-42\.quality\.json: damaged"):
         read_answers(stem)
+
+
+def test_a_record_with_other_curves_is_refused(tmp_path):
+    stem = tmp_path / "ce-42"
+    keep_answers(answers_of(5), stem)
+    record = answer_files(stem)[0]
+    kept = QualityRecord.from_json(record.read_text())
+    for fields in ({"risk": kept.risk[1:]}, {"reliability": kept.reliability[:3]}):
+        record.write_text(replace(kept, **fields).to_json())
+        with pytest.raises(InputError, match=r"quality\.json: expected 15 bins and 50 points of a curve"):
+            read_answers(stem)
 
 
 def test_answers_of_other_classes_are_refused_even_with_the_right_checksum(tmp_path):

@@ -12,6 +12,8 @@ from tpkd.errors import InputError
 from tpkd.files import read_parsed, reading, sha256, write_file
 from tpkd.quality.record import QualityRecord
 from tpkd.quality.scores import (
+    BINS,
+    CURVE_POINTS,
     RowScores,
     calibration_error,
     expected_errors,
@@ -23,6 +25,7 @@ from tpkd.quality.scores import (
 
 MAX_BYTES = 1 << 30
 """Of the predictions or the labels in a file of answers."""
+_AGAIN = "delete it and its .quality.json or .answers.npz, and `tpkd compare` scores the run's test logits again"
 _BLOCK_NUMBERS = 1 << 22
 """Logits that are scored at a time, which bounds the memory of a large test split."""
 
@@ -56,6 +59,9 @@ def score_answers(logits: ArrayFile, labels: Int[np.ndarray, " rows"], *, logits
         done += len(block)
     fields = RowScores.__dataclass_fields__
     scores = RowScores(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in fields})
+    if not np.isfinite(scores.confidences).all():
+        first = int(np.flatnonzero(~np.isfinite(scores.confidences))[0])
+        raise InputError(f"{logits.path}: row {first}: expected logits that give probabilities, found NaN or infinity")
     correct = (scores.predictions == labels).astype(np.float64)
     errors, bins = expected_errors(scores.confidences, correct), reliability(scores.confidences, correct)
     coverage, risk = risk_curve(errors)
@@ -110,9 +116,8 @@ def read_answers(stem: Path) -> Answers | None:
         return None
     found = sha256(arrays)
     if found != quality.answers_sha256:
-        way_out = "delete both, and `tpkd compare` scores the run's test logits again"
         raise InputError(
-            f"{arrays}: expected SHA-256 {quality.answers_sha256} as in {path.name}, found {found}; {way_out}"
+            f"{arrays}: expected SHA-256 {quality.answers_sha256} as in {path.name}, found {found}; {_AGAIN}"
         )
     with reading(arrays):
         predictions, labels = (
@@ -124,4 +129,8 @@ def read_answers(stem: Path) -> Answers | None:
     ]
     if not all(inside):
         raise InputError(f"{arrays}: expected {quality.examples} classes below {quality.num_classes}, found others")
+    sizes = (len(quality.reliability), len(quality.coverage), len(quality.risk))
+    points = min(CURVE_POINTS, quality.examples)
+    if sizes != (BINS, points, points):
+        raise InputError(f"{path}: expected {BINS} bins and {points} points of a curve, found {sizes}; {_AGAIN}")
     return Answers(predictions, labels, quality)

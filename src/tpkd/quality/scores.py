@@ -12,6 +12,8 @@ from tpkd.quality.record import ReliabilityBin
 
 BINS = 15
 """Bins of the expected calibration error, as in Guo et al. 2017."""
+CURVE_POINTS = 50
+"""Points of a risk–coverage curve that are kept."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,8 @@ def score_rows(logits: Num[np.ndarray, "rows classes"], labels: Int[np.ndarray, 
         ([0.375, 1.46], [0.5, 0.1])
     """
     shifted = logits.astype(np.float64)
-    shifted -= shifted.max(-1, keepdims=True)
+    with np.errstate(invalid="ignore"):  # an infinite logit gives NaN, which whoever reads files refuses
+        shifted -= shifted.max(-1, keepdims=True)
     log_sums = np.log(np.exp(shifted).sum(-1))
     probs = np.exp(shifted - log_sums[:, None])
     places = np.arange(len(labels))
@@ -120,7 +123,9 @@ def risk_coverage_area(errors: Float[np.ndarray, " rows"]) -> float:
     return float(np.mean(errors / np.arange(1, len(errors) + 1)))
 
 
-def risk_curve(errors: Float[np.ndarray, " rows"], points: int = 50) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def risk_curve(
+    errors: Float[np.ndarray, " rows"], points: int = CURVE_POINTS
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Coverage and risk at equally spaced coverages up to 1, at most one point per example.
 
     Example:

@@ -59,10 +59,11 @@ def assess(record: ComparisonRecord, kept: KeptAnswers) -> Assessment:
     reference = next((name for name in REFERENCES if name in finished), None)
     best = max(finished, key=lambda name: finished[name].mean or 0.0, default=None)
     pairs = _Pairs(finished, kept.students)
+    samples = record.data.test_samples if record.data is not None else None
     methods = tuple(
         MethodAssessment(
             objective=name,
-            accuracy=_accuracy(method, kept.students.get(name, {})),
+            accuracy=_accuracy(method, kept.students.get(name, {}), samples),
             minus_reference=pairs.difference(name, reference),
             minus_best=pairs.difference(name, best),
             answers=_summary([kept.students[name][seed] for seed in method.seeds])
@@ -88,15 +89,17 @@ def _check_labels(answers: Iterable[Answers]) -> None:
     first: Answers | None = None
     for each in answers:
         first = first or each
-        if not np.array_equal(each.labels, first.labels):
+        if each.quality.num_classes != first.quality.num_classes or not np.array_equal(each.labels, first.labels):
             raise InputError("kept answers: expected the same test samples for all cells and the teacher, found others")
 
 
-def _accuracy(method: MethodSummary, answers: BySeed) -> Estimate:
+def _accuracy(method: MethodSummary, answers: BySeed, samples: int | None) -> Estimate:
     assert method.mean is not None
     over_samples: tuple[float | None, float | None] = (None, None)
     if set(method.seeds) <= answers.keys():
         over_samples = accuracy_interval(_share([answers[seed] for seed in method.seeds]))
+    elif len(method.seeds) == 1:
+        over_samples = _counted(method.mean, samples)
     return Estimate(method.mean, len(method.seeds), method.low, method.high, *over_samples)
 
 
@@ -135,7 +138,8 @@ def _teacher(
     if record.teacher is None or record.teacher.accuracy is None:
         return None
     accuracy, answers = record.teacher.accuracy, kept.teacher
-    over_samples = (None, None) if answers is None else accuracy_interval(answers.correct)
+    samples = record.data.test_samples if record.data is not None else None
+    over_samples = _counted(accuracy, samples) if answers is None else accuracy_interval(answers.correct)
     minus = None
     if reference is not None:
         method = finished[reference]
@@ -153,13 +157,15 @@ def _teacher(
 def _start(record: ComparisonRecord) -> Estimate | None:
     if record.start is None or record.start.accuracy is None:
         return None
-    interval: tuple[float | None, float | None] = (None, None)
-    if record.data is not None:
-        # One network: which samples it knows does not matter for the interval, only how many.
-        samples = record.data.test_samples
-        right = round(record.start.accuracy * samples)
-        interval = accuracy_interval(np.arange(samples) < right)
-    return Estimate(record.start.accuracy, 1, None, None, *interval)
+    samples = record.data.test_samples if record.data is not None else None
+    return Estimate(record.start.accuracy, 1, None, None, *_counted(record.start.accuracy, samples))
+
+
+def _counted(accuracy: float, samples: int | None) -> tuple[float | None, float | None]:
+    """The interval of one network: which samples it knows does not matter, only how many."""
+    if samples is None:
+        return None, None
+    return accuracy_interval(np.arange(samples) < round(accuracy * samples))
 
 
 def _summary(answers: Sequence[Answers]) -> AnswerSummary:

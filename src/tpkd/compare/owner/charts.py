@@ -41,7 +41,7 @@ def estimate_charts(records: ReportRecords, *, prefix: str = "") -> list[Chart]:
         _estimates(
             records,
             f"{prefix}accuracy",
-            "Accuracy after the last epoch",
+            "Test accuracy",
             f"Means in percent: {said}.",
             rows,
             "test accuracy (%)",
@@ -220,7 +220,7 @@ def progress_charts(records: ReportRecords) -> list[tuple[Chart, str]]:
             described=described,
             emphasis=emphasis,
         )
-        charts.append((chart, "Looked at, never chosen by: the result is that of the last epoch."))
+        charts.append((chart, "No epoch was chosen by looking at it."))
     losses = mean_curves(record, _losses)
     if losses:
         top = curve_top(losses)

@@ -106,7 +106,10 @@ def _measure(
         batches = PlainBatches(dataset, preparation, batch_size=size)
         loaded = load_batches(batches, stop=min(len(batches), BATCH_SIZES[-1] // size), workers=0)
         inputs = [(to_device(batch.inputs, accelerator.device), len(batch)) for batch in loaded]
-        milliseconds, repeats = time_calls(network, inputs, accelerator)
+        try:
+            milliseconds, repeats = time_calls(network, inputs, accelerator)
+        except (torch.OutOfMemoryError, MemoryError):  # the grid is finished, and must not fail for this
+            milliseconds, repeats = None, 0
         latencies.append(Latency(inputs[0][1], milliseconds, repeats))
     module.cpu()
     tensors = [*module.parameters(), *module.buffers()]

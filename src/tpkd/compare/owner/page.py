@@ -13,6 +13,8 @@ from tpkd.report.numbers import plural
 from tpkd.report.tables import Content, Traced
 
 Tile = tuple[Content, str, Content]
+MOST_TILES = 4
+"""What one row of the page has room for."""
 
 
 def owner_context(records: ReportRecords, shared: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,7 +79,8 @@ def _tiles(records: ReportRecords) -> list[Tile]:
         for method, part in zip(found.methods, seen.methods, strict=True):
             if method.objective != name:
                 continue
-            title = f"{records.methods.title(method.objective)}, mean of {plural(method.accuracy.seeds, 'seed')}"
+            over_seeds = plural(method.accuracy.seeds, "seed")
+            title = f"{records.methods.title(method.objective)}, {'mean of ' * (method.accuracy.seeds > 1)}{over_seeds}"
             if name == found.best and len(found.methods) > 1:
                 title = f"{title}: the highest"
             more: Content = ""
@@ -89,7 +92,10 @@ def _tiles(records: ReportRecords) -> list[Tile]:
                 more = (getattr(part.accuracy, f"{over}_low")("percent"), " to ")
                 more = (*more, getattr(part.accuracy, f"{over}_high")("percent"), f" % over {_OVER[over]}")
             tiles.append(((part.accuracy.mean("percent"), " %"), title, more))
-    return tiles
+            if len(found.methods) == 1 and method.answers is not None:
+                tiles.append((part.answers.log_loss("nats"), "nats of log-loss per test sample", ""))
+                tiles.append((part.answers.calibration_error("share"), "calibration error, over 15 bins", ""))
+    return tiles[:MOST_TILES]
 
 
 _OVER = {"sample": "test samples", "seed": "seeds"}

@@ -22,7 +22,10 @@ def owner_sentences(records: ReportRecords) -> list[str]:
 
 def _best(records: ReportRecords, found: Assessment) -> Iterator[str]:
     best = found.find(found.best)
-    if best is None or len(found.methods) < 2:
+    if best is None:
+        return
+    if len(found.methods) < 2:
+        yield _alone(records.methods.title(best.objective), best.accuracy)
         return
     title, others = records.methods.title, [each for each in found.methods if each.minus_best is not None]
     above = [each for each in others if each.minus_best is not None and each.minus_best.side < 0]
@@ -40,6 +43,15 @@ def _best(records: ReportRecords, found: Assessment) -> Iterator[str]:
         yield f"{said}. It is above {lower}, but cannot be told from {equal}."
     if best.minus_reference is not None and found.reference is not None and best.accuracy.seed_low is not None:
         yield _difference(title(best.objective), title(found.reference), best.minus_reference)
+
+
+def _alone(name: str, accuracy: Estimate) -> str:
+    interval = accuracy.wider
+    if interval is None:
+        return f"{name} is right on {percent(accuracy.mean)} % of the test samples."
+    over = "other test samples" if interval[0] == accuracy.sample_low else "other seeds"
+    ends = f"between {percent(interval[0])} and {percent(interval[1])} % with {over}"
+    return f"{name} is right on {percent(accuracy.mean)} % of the test samples; expect {ends}."
 
 
 def _told(best: MethodAssessment, name: str, other: str) -> Iterator[str]:
@@ -134,5 +146,6 @@ def _cost(records: ReportRecords) -> Iterator[str]:
         said += f" ({smaller:.3g} times as much)"
     if student.latencies and teacher.latencies:
         times = [each.latencies[0].milliseconds for each in (student, teacher)]
-        said += f"; one sample takes {milliseconds(times[0])} ms and {milliseconds(times[1])} ms"
+        if None not in times:
+            said += f"; one sample takes {milliseconds(times[0])} ms and {milliseconds(times[1])} ms"
     yield f"{said}."

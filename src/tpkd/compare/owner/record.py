@@ -144,8 +144,8 @@ class Latency:
     """Time of a forward pass."""
 
     batch_size: int
-    milliseconds: float
-    """Per sample; the median of the repeats."""
+    milliseconds: float | None
+    """Per sample; the median of the repeats. None where the batch did not fit into memory."""
     repeats: int
 
 

@@ -82,11 +82,13 @@ class _Rows:
             yield "" if estimate.sample_low is None else interval(part.sample_low(kind), part.sample_high(kind))
 
     def caption(self) -> str:
-        said = f"Test accuracy of the last epoch: mean over seeds, with {self.level} intervals"
+        said = f"Test accuracy: mean over seeds, with {self.level} intervals"
         if self.reference is None:
             return f"{said}."
-        by = " and by test sample" if self.over_samples else ""
-        return f"{said}. Differences from {self.reference} are paired by seed{by}; the wider interval decides."
+        paired = f"{said}. Differences from {self.reference} are paired by seed"
+        if not self.over_samples:
+            return f"{paired}; the interval over seeds decides, which says nothing about other test samples."
+        return f"{paired} and by test sample; the wider interval decides."
 
     def notes(self, bold: bool) -> tuple[str, ...]:
         notes = []
