@@ -17,7 +17,7 @@ BASE = {"errors", "files", "record", "lock", "arrays", "class_names", "terminati
 MATHS = BASE | {"geometry", "theory", "parameter_space", "objectives"}
 RUN = BASE | {"config", "data", "models", "teacher"}
 TOOLKIT = {"report", "competence"}
-SUBJECTS = {"diagnosis", "quality", "compare", "mechanism", "check_loss", "figures", "demo"}
+SUBJECTS = {"diagnosis", "quality", "compare", "mechanism", "check_loss", "figures", "demo", "importing"}
 ALLOWED = {
     "errors": set(),
     "record": set(),
@@ -42,6 +42,7 @@ ALLOWED = {
     "quality": BASE,
     "mechanism": MATHS | RUN | {"training", "report"},
     "compare": MATHS | RUN | TOOLKIT | {"training", "diagnosis", "quality", "mechanism", "figures"},
+    "importing": RUN | {"geometry", "theory", "diagnosis"},
     "check_loss": BASE | {"geometry", "report"},
     "figures": BASE | {"geometry", "theory", "report"},
     "demo": RUN | {"training", "compare", "diagnosis", "mechanism", "figures"},

@@ -50,6 +50,8 @@ def refused(result, *parts):
         ("study", "blocking", "run.yaml", "--out=s3://bucket/x.json"),
         ("cache", "info", "s3://bucket/cache"),
         ("cache", "verify", "hdfs://x/cache"),
+        ("cache", "import", "s3://x.npy", "--config", "run.yaml"),
+        ("cache", "import", "x.npy", "--config", "run.yaml", "--ids=s3://ids.txt"),
         ("diagnose", "s3://s.npy", "--teacher", "t.npy", "--labels", "l.npy"),
         ("diagnose", "s.npy", "--teacher", "s3://t.npy", "--labels", "l.npy"),
         ("diagnose", "s.npy", "--teacher", "t.npy", "--labels", "l.npy", "--html=s3://x.html"),

@@ -40,6 +40,13 @@ def test_every_departure_is_named(override, key):
     assert difference.startswith(f"{key}: expected ")
 
 
+def test_several_teachers_are_not_the_papers():
+    teachers = "teachers=[{cache: a}, {cache: b}]"
+    found = protocol_of("paper-vision.yaml", "teacher=null", teachers).differences
+    assert any(line.startswith("teachers.1.cache: expected None") for line in found)
+    assert any(line.startswith("teacher.model: expected volo") for line in found)
+
+
 def test_one_objective_with_fewer_seeds_is_not_the_papers_protocol():
     assert protocol_of("paper-text.yaml", tpkd=(42,)).differences == ("tpkd: seeds: expected [42, 43, 44], found [42]",)
 

@@ -1,4 +1,4 @@
-"""`tpkd cache`: build, inspect and verify a teacher cache."""
+"""`tpkd cache`: build, import, inspect and verify a teacher cache."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +18,7 @@ from tpkd.cli.progress import display
 from tpkd.errors import extra
 from tpkd.teacher.cache.build import BuildProgress
 from tpkd.teacher.cache.description import compare_sizes, describe_kept
+from tpkd.teacher.cache.recipe import is_imported
 from tpkd.teacher.cache.verify import CacheInfo, cache_info
 
 cache = typer.Typer(help="Cache a teacher's outputs, so that it never runs twice.", no_args_is_help=True)
@@ -33,17 +34,54 @@ def build(
     overrides: Overrides = None,
     network: Network = "teacher",
 ) -> None:
-    """Run the network once on every training sample in every view; an interrupted build continues.
+    """Run the network, or each of several teachers, once on every training sample in every view.
+
+    An interrupted build continues.
 
     Example: tpkd cache build configs/digits.yaml
     """
     with extra("train"):
-        from tpkd.teacher.caching import build as build_from
+        from tpkd.teacher.caching import build_all
     with config_errors(config):
         loaded = read_config(config, overrides)
         with interruptible(), _progress() as on_progress:
-            directory = build_from(loaded, network, on_progress=on_progress, on_note=partial(say, error=True))
-    _print(cache_info(directory))
+            built = build_all(loaded, network, on_progress=on_progress, on_note=partial(say, error=True))
+    for directory in built:
+        _print(cache_info(directory))
+
+
+@cache.command("import")
+def import_(
+    logits: Annotated[
+        Path,
+        typer.Argument(
+            help="Logits or log-probabilities of the training samples, (N, K) or (N, views, K): .npy, .npz, "
+            ".safetensors, .pt, .csv, .tsv or .parquet; or log_probs, indices, label_log_probs and rest_log_probs."
+        ),
+    ],
+    config: Annotated[Path, typer.Option(help="The run that will read the cache; teacher.cache is where it goes.")],
+    overrides: Overrides = None,
+    ids: Annotated[
+        Path | None,
+        typer.Option(help="Sample id of each row: lines, JSON list, array. Default: in the order of the data."),
+    ] = None,
+    teacher: Annotated[int | None, typer.Option(help="Which of several teachers, counted from 0.", min=0)] = None,
+) -> None:
+    """Make logits that you already have the cache of a teacher; the run then needs no teacher model.
+
+    Example: tpkd cache import logits.npy --config configs/demo.yaml 'teacher={cache: runs/imported}'
+    """
+    with extra("train"):
+        from tpkd.importing.run import import_logits
+    with config_errors(config):
+        loaded = read_config(config, overrides)
+        with interruptible(), _progress() as on_progress:
+            found = import_logits(
+                loaded, logits, ids, teacher=teacher, on_progress=on_progress, on_note=partial(say, error=True)
+            )
+    if found.was_complete:
+        say(f"{found.directory}: already imported from these files, nothing to do")
+    _print(cache_info(found.directory))
 
 
 @cache.command()
@@ -104,10 +142,11 @@ def _print(found: CacheInfo) -> None:
         "further tensors": ", ".join(f"{name} ({width})" for name, width in found.tensors.items()) or "none",
         "size": size,
         "network": recipe.model_fingerprint,
+        **({"imported from": str(found.model_source)} if is_imported(recipe) else {}),
         "data": recipe.dataset_fingerprint,
         "preprocessing": ", ".join(f"{name} {value}" for name, value in recipe.preprocessing.items()) or "none",
         "class map": "none" if recipe.class_map is None else f"from {len(recipe.class_map['teacher_names'])} classes",
-        "versions": ", ".join(f"{name} {value}" for name, value in recipe.versions.items()),
+        "versions": ", ".join(f"{name} {value}" for name, value in recipe.versions.items()) or "none",
         "fingerprint": found.fingerprint,
     }
     table = Table(title=escape(str(found.directory)), show_header=False)
@@ -123,10 +162,14 @@ def _progress() -> Iterator[Callable[[BuildProgress], None]]:
     """Size first, a time estimate after the first rows, then a bar on a terminal or a line per tenth in a log."""
     with display() as show:
         begun = timed = False
+        last = 0
 
         def advance(progress: BuildProgress) -> None:
-            nonlocal begun, timed
+            nonlocal begun, timed, last
             done, total = progress.rows_done, progress.rows_total
+            if done < last:  # the cache of the next teacher
+                begun = timed = False
+            last = done
             minutes = None if progress.seconds_left is None else f"{progress.seconds_left / 60:.1f} minutes"
             show.update("rows", done, total, f"{done} of {total} rows, {minutes} left" if timed else "", parts=10)
             if not begun:

@@ -126,13 +126,13 @@ def _metrics(path: Path) -> tuple[tuple[float, ...] | None, CellCurves | None, C
 
 
 def _progress(lines: Iterable[Mapping[str, Any]]) -> CellProgress | None:
-    losses, accuracies = (
+    series = [
         {line["epoch"]: line[name] for line in lines if line["kind"] == kind and line.get(name) is not None}
-        for kind, name in (("epoch", "loss"), ("evaluation", "accuracy"))
-    )
-    if not losses and not accuracies:
+        for kind, name in (("epoch", "loss"), ("evaluation", "accuracy"), ("validation", "accuracy"))
+    ]
+    if not any(series):
         return None
-    return CellProgress(tuple(losses), tuple(losses.values()), tuple(accuracies), tuple(accuracies.values()))
+    return CellProgress(*(tuple(part) for curve in series for part in (curve.keys(), curve.values())))
 
 
 def _means(rows: list[tuple[float, ...]]) -> tuple[float, ...]:

@@ -20,7 +20,9 @@ DEFAULT_SEEDS = (42, 43, 44)
 STUDENTS_NAME = "students"
 """Directory for the test logits of all cells."""
 
-SHARED_KEYS = ("data", "limit", "views", "text", "student", "teacher", "epochs", "batch_size", "evaluation")
+SHARED_KEYS = (
+    *("data", "limit", "views", "text", "student", "teacher", "teachers", "epochs", "batch_size", "evaluation"),
+)
 """Settings that no objective may override: cells that differ here do not compare objectives."""
 
 

@@ -128,7 +128,7 @@ def _differences(objective: str, config: RunConfig, domain: str) -> Iterator[str
     reference = _reference(domain, objective)
     expected, found = _decisive(reference, domain), _decisive(config, domain)
     for key in {**expected, **found}:
-        if key in ("student.model", "teacher.model") or (config.teacher is None and key.startswith("teacher")):
+        if key in ("student.model", "teacher.model") or (config.teacher is None and key.partition(".")[0] == "teacher"):
             continue
         value, other = expected.get(key), found.get(key)
         if other != value and (key not in _ALSO or other != _ALSO[key]):

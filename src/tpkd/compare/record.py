@@ -31,6 +31,9 @@ class CellProgress:
     evaluated_epochs: tuple[int, ...]
     accuracy: tuple[float, ...]
     """On the test split, after those epochs; the last is the result."""
+    validated_epochs: tuple[int, ...] = added(())
+    validation_accuracy: tuple[float, ...] = added(())
+    """On the validation part, where there is one."""
 
 
 @dataclass(frozen=True)

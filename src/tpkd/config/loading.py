@@ -171,13 +171,25 @@ def _set_all(data: dict[str, Any], pairs: Sequence[tuple[str, Any]]) -> None:
 
 def _set(data: dict[str, Any], key: str, value: Any) -> None:
     *sections, last = key.split(".")
+    place: Any = data
     for section in sections:
-        inner = data.get(section)
+        name = _place_in(place, key, section)
+        inner = place[name] if isinstance(place, list) else place.get(name)
         if section == "objective" and isinstance(inner, str):
             inner = {"name": inner}
-        data[section] = inner = inner if isinstance(inner, dict) else {}
-        data = inner
-    data[last] = copy.deepcopy(value)
+        place[name] = inner = inner if isinstance(inner, dict | list) else {}
+        place = inner
+    place[_place_in(place, key, last)] = copy.deepcopy(value)
+
+
+def _place_in(container: dict[str, Any] | list[Any], key: str, part: str) -> Any:
+    """Where a part of a dotted key leads: a name of a section, or the number of an entry in a list."""
+    if not isinstance(container, list):
+        return part
+    if part not in map(str, range(len(container))):
+        entries = f"an entry from 0 to {len(container) - 1}" if container else "a list with entries"
+        raise InputError(f"override {shortened(key)!r}: expected {entries}, found {shortened(part)!r}")
+    return int(part)
 
 
 def _validate(data: dict[str, Any], source: str) -> RunConfig:
@@ -208,7 +220,7 @@ def _describe(problem: Any) -> str:
 def _section_types(place: Sequence[str]) -> list[type[BaseModel]]:
     """The section types possible at a place in the file, including those in unions and optionals."""
     sections: list[Any] = [RunConfig]
-    for part in place:
+    for part in (part for part in place if not part.isdigit()):  # an entry of a list is what the list has
         following = [kind.model_fields[part].annotation for kind in sections if part in kind.model_fields]
         sections = [kind for hint in following for kind in _models(hint)] or [
             kind for kind in sections if kind.model_fields.get("name") and kind.model_fields["name"].default == part

@@ -163,7 +163,8 @@ class TeacherConfig(Section):
     """How many of its largest classes the cache keeps of each row, with the label and the total of all others; at most
     all classes. Default: all logits. Needs a cache."""
     test_logits: LocalPath | None = None
-    """Its logits on the test split, (N, K) in a `.npy`, `.npz` or `.safetensors` file, if there is no model."""
+    """Its logits on the test split, (N, K) in a `.npy`, `.npz`, `.safetensors`, `.pt`, `.csv` or `.parquet` file, if
+    there is no model."""
     mixed: Literal["mixture"] | None = None
     """What a cache, which never saw mixed images, is to answer for one: `mixture`, of its answers to both images."""
 
@@ -185,6 +186,18 @@ class TeacherConfig(Section):
                 "set teacher.cache, or leave top_k out"
             )
         return self
+
+
+class WeightedTeacherConfig(TeacherConfig):
+    """One of several teachers: all that a single one may have but `layers` and `top_k`, and its weight."""
+
+    weight: PositiveReal = 1.0
+    """How much it counts among the others; weights are divided by their sum."""
+
+    @property
+    def alone(self) -> TeacherConfig:
+        """The same teacher without others."""
+        return TeacherConfig(**self.model_dump(exclude={"weight"}))
 
 
 class InitialConfig(Section):
@@ -265,6 +278,8 @@ class RunConfig(Section):
     text: TextConfig = TextConfig()
     student: StudentConfig
     teacher: TeacherConfig | None = None
+    teachers: tuple[WeightedTeacherConfig, ...] = ()
+    """Several teachers in the place of `teacher`; objectives learn from an average of what they say."""
     initial: InitialConfig = InitialConfig()
     objective: ObjectiveConfig
     optimizer: Annotated[SGDConfig | AdamWeightDecayConfig, Field(discriminator="name")]
@@ -307,28 +322,64 @@ class RunConfig(Section):
         return data
 
     @model_validator(mode="after")
+    def _one_teacher_is_the_teacher(self) -> Self:
+        if self.teacher is not None and self.teachers:
+            raise ValueError(f"teachers: expected none beside teacher, found {len(self.teachers)}")
+        if len(self.teachers) != 1:
+            return self
+        return self.model_copy(update={"teacher": self.teachers[0].alone, "teachers": ()})
+
+    @model_validator(mode="after")
     def _fits_together(self) -> Self:
         late = [epoch for epoch in self.snapshots if epoch > self.epochs]
         if late:
             raise ValueError(f"snapshots: expected epochs up to {self.epochs}, found {late[0]}")
-        other = self.teacher.views if self.teacher else None
-        for name in ("num_views", "seed", "pad", "flip"):
-            if other and getattr(other, name) != getattr(self.views, name):
-                expected = f"{getattr(self.views, name)} as in views"
-                raise ValueError(f"teacher.views.{name}: expected {expected}, found {getattr(other, name)}")
-        for name in ("mixup", "cutmix"):
-            if other and getattr(other, name):
-                why = f"views.{name} mixes what both networks see"
-                raise ValueError(f"teacher.views.{name}: expected 0, found {getattr(other, name)}: {why}")
-        if self.views.mixes and self.teacher and self.teacher.cache is not None and self.teacher.mixed is None:
-            raise ValueError(
-                "teacher.mixed: missing, and the teacher's cache has no answers to mixed images; mixture takes the "
-                "mixture of its answers to both images, or leave out teacher.cache and the teacher runs at every step"
-            )
+        for key, teacher in self.named_teachers:
+            self._fits_teacher(key, teacher)
+        self._check_several()
         layers = (len(self.student.layers), len(self.teacher.layers) if self.teacher else 0)
         if layers[0] and layers[0] != layers[1]:
             raise ValueError(f"teacher.layers: expected one for each of {layers[0]} student.layers, found {layers[1]}")
         return self
+
+    def _fits_teacher(self, key: str, teacher: TeacherConfig) -> None:
+        other = teacher.views
+        for name in ("num_views", "seed", "pad", "flip"):
+            if other and getattr(other, name) != getattr(self.views, name):
+                expected = f"{getattr(self.views, name)} as in views"
+                raise ValueError(f"{key}.views.{name}: expected {expected}, found {getattr(other, name)}")
+        for name in ("mixup", "cutmix"):
+            if other and getattr(other, name):
+                why = f"views.{name} mixes what both networks see"
+                raise ValueError(f"{key}.views.{name}: expected 0, found {getattr(other, name)}: {why}")
+        if self.views.mixes and teacher.cache is not None and teacher.mixed is None:
+            raise ValueError(
+                f"{key}.mixed: missing, and the teacher's cache has no answers to mixed images; mixture takes the "
+                f"mixture of its answers to both images, or leave out {key}.cache and the teacher runs at every step"
+            )
+
+    def _check_several(self) -> None:
+        if not self.teachers:
+            return
+        caches: dict[str, str] = {}
+        for key, teacher in self.named_teachers:
+            if teacher.layers:
+                raise ValueError(f"{key}.layers: expected none, because layers of several teachers have no average")
+            if teacher.top_k is not None:
+                raise ValueError(
+                    f"{key}.top_k: expected none, because an average of several teachers needs all classes"
+                )
+            if teacher.cache is not None and caches.setdefault(teacher.cache, key) != key:
+                raise ValueError(f"{key}.cache: expected a directory of its own, found that of {caches[teacher.cache]}")
+        if self.student.layers:
+            raise ValueError("student.layers: expected none, because layers of several teachers have no average")
+
+    @property
+    def named_teachers(self) -> tuple[tuple[str, TeacherConfig], ...]:
+        """Every teacher with the key it stands under: none, `teacher`, or each of `teachers`."""
+        if self.teacher is not None:
+            return (("teacher", self.teacher),)
+        return tuple((f"teachers.{index}", teacher) for index, teacher in enumerate(self.teachers))
 
     @property
     def directory(self) -> str:

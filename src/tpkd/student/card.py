@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from tpkd.config.schema import RunConfig
+from tpkd.config.schema import RunConfig, TeacherConfig
 from tpkd.files import read_parsed
 from tpkd.training.directory import ENVIRONMENT_NAME, Environment, RunResult
 
@@ -64,9 +64,13 @@ def _start(config: RunConfig) -> str:
 
 
 def _teacher(config: RunConfig) -> str:
-    teacher = config.teacher
-    if teacher is None:
-        return "none"
+    several = [f"{_one_teacher(teacher)}, weight {teacher.weight:g}" for teacher in config.teachers]
+    if several:
+        return f"{len(several)} averaged: {'; '.join(several)}"
+    return "none" if config.teacher is None else _one_teacher(config.teacher)
+
+
+def _one_teacher(teacher: TeacherConfig) -> str:
     parts = [_last_part(teacher.model)] if teacher.model else []
     parts += [f"weights {Path(teacher.weights).name}"] if teacher.weights else []
     parts += [f"cache {Path(teacher.cache).name}"] if teacher.cache else []

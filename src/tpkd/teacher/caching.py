@@ -32,7 +32,8 @@ from tpkd.teacher.cache.rows import CacheRows, hash_keys
 from tpkd.teacher.cache.shards import row_bytes
 from tpkd.teacher.cache.verify import VerifyReport, cache_info, verify_cache
 from tpkd.teacher.network import build_teacher, teacher_preparation, teacher_source
-from tpkd.teacher.recipes import cache_rows, known_recipe, network_recipe
+from tpkd.teacher.recipes import cache_rows, known_recipe, network_recipe, unnamed_recipe
+from tpkd.teacher.several import each_alone, keyed_as
 from tpkd.teacher.teacher import OnlineTeacher
 
 NETWORKS = ("teacher", "initial")
@@ -46,6 +47,16 @@ MEASURED_ROWS = 8192
 
 OnNote = Callable[[str], None]
 """Called with a sentence for the user."""
+
+
+def noted(key: str, on_note: OnNote) -> OnNote:
+    """Notes about one of several teachers, which begin with its key.
+
+    Example:
+        >>> noted("teachers.1", print)("The teacher is right.")
+        teachers.1: The teacher is right.
+    """
+    return on_note if key == "teacher" else lambda sentence: on_note(f"{key}: {sentence}")
 
 
 @dataclass(frozen=True)
@@ -149,6 +160,32 @@ def build(
     return plan.directory
 
 
+def build_all(
+    config: RunConfig,
+    network: str = "teacher",
+    *,
+    on_progress: Callable[[BuildProgress], None] | None = None,
+    on_note: OnNote = lambda sentence: None,
+) -> tuple[Path, ...]:
+    """`build` for every teacher of a configuration, one after the other; returns their directories.
+
+    Of several teachers each has a cache of its own; one without a model has it already.
+    """
+    if network != "teacher" or not config.teachers:
+        return (build(config, network, on_progress=on_progress, on_note=on_note),)
+    with_models = [(key, alone) for key, alone in each_alone(config) if alone.teacher and alone.teacher.model]
+    if not with_models:
+        raise ConfigError("teachers: expected a model of at least one, found none: there is nothing to compute")
+    for key, teacher in config.named_teachers:
+        if teacher.cache is None:
+            raise ConfigError(f"{key}.cache: missing, and every teacher needs a directory of its own")
+    built = []
+    for key, alone in with_models:
+        with keyed_as(key):
+            built.append(build(alone, network, on_progress=on_progress, on_note=noted(key, on_note)))
+    return tuple(built)
+
+
 @torch.no_grad()
 def note_teacher_sample(config: RunConfig, plan: CachePlan, on_note: OnNote) -> None:
     """Say how often the teacher is right on some training samples, and how often the student at its start is.
@@ -219,13 +256,36 @@ def verify(
 ) -> VerifyReport:
     """Check the bytes of a cache and, with a configuration at hand, its recipe and a sample of its rows.
 
+    Without a model of the teacher there is nothing to compute rows with.
+
     Raises:
         InputError: there is no cache, or it was computed from something else than the configuration says.
     """
     if config is None:
         return verify_cache(directory)
-    plan = plan_cache(config, network, directory=directory)
-    differences = plan.recipe.differences(cache_info(directory).recipe)
+    key, config = _owner(Path(directory), config) if network == "teacher" else (network, config)
+    found = cache_info(directory).recipe
+    with keyed_as(key):
+        if network == "teacher" and config.teacher is not None and config.teacher.model is None:
+            expected, plan = unnamed_recipe(config, load_data(config, "train"), found), None
+        else:
+            plan = plan_cache(config, network, directory=directory)
+            expected = plan.recipe
+    differences = expected.differences(found)
     if differences:
         raise InputError(f"{directory}: this cache was computed from something else: {'; '.join(differences)}")
+    if plan is None:
+        return verify_cache(directory)
     return verify_cache(directory, forward=plan.forward, rows=plan.rows, sample=sample)
+
+
+def _owner(directory: Path, config: RunConfig) -> tuple[str, RunConfig]:
+    """The run with the teacher that a cache belongs to, and the key of that teacher."""
+    if not config.teachers:
+        return "teacher", config
+    for key, alone in each_alone(config):
+        cache = alone.teacher.cache if alone.teacher else None
+        if cache is not None and Path(expand_data(cache)).resolve() == directory.resolve():
+            return key, alone
+    caches = ", ".join(teacher.cache for teacher in config.teachers if teacher.cache) or "none"
+    raise InputError(f"{directory}: expected the cache of one of the teachers, found that they have {caches}")

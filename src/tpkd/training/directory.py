@@ -176,12 +176,14 @@ def _changes(then: dict[str, Any], now: dict[str, Any]) -> list[tuple[str, Any, 
 
 
 def flat_items(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """A configuration as dotted keys and values.
+    """A configuration as dotted keys and values; a list of sections by their numbers.
 
     Example:
-        >>> dict(flat_items("", {"optimizer": {"name": "sgd"}, "epochs": 2}))
-        {'optimizer.name': 'sgd', 'epochs': 2}
+        >>> dict(flat_items("", {"optimizer": {"name": "sgd"}, "epochs": 2, "teachers": [{"weight": 1.0}]}))
+        {'optimizer.name': 'sgd', 'epochs': 2, 'teachers.0.weight': 1.0}
     """
+    if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        value = {str(index): item for index, item in enumerate(value)}
     if isinstance(value, dict) and value:
         for key, item in value.items():
             yield from flat_items(f"{prefix}.{key}" if prefix else key, item)

@@ -29,7 +29,7 @@ from tpkd.objectives.base import Batch
 from tpkd.teacher.opening import open_initial, open_teacher
 from tpkd.teacher.teacher import Teacher
 from tpkd.theory.monitor import MIN_CLASSES
-from tpkd.training.fitting import check_mixed, check_truncated
+from tpkd.training.fitting import check_mixed, check_several, check_truncated
 from tpkd.training.optimizer import build_optimizer
 from tpkd.training.weights import check_weighted, class_weights_of
 
@@ -164,9 +164,10 @@ def check_names(config: RunConfig) -> None:
         check_dataset(config.data.name)
     with keyed("student"):
         check_model(config.student.model)
-    if config.teacher is not None and config.teacher.model is not None:
-        with keyed("teacher"):
-            check_model(config.teacher.model)
+    for key, teacher in config.named_teachers:
+        if teacher.model is not None:
+            with keyed(key):
+                check_model(teacher.model)
 
 
 def assemble(config: RunConfig, accelerator: Any, directory: Path) -> Run:
@@ -248,6 +249,7 @@ def build_objective(config: RunConfig, student: Classifier, teacher: Teacher | N
         objective = create(chosen.name, **(known | chosen.settings))
     if "teacher_logits" in objective.needs and teacher is None:
         raise ConfigError(f"teacher: missing, and objective {chosen.name!r} learns from one")
+    check_several(objective, teacher)
     if "layer_features" in objective.needs and not student_layers:
         raise ConfigError(f"student.layers: missing, and objective {chosen.name!r} compares layers")
     if "layer_features" in objective.needs and teacher is not None and not teacher.layer_sizes:

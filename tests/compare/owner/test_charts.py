@@ -68,6 +68,13 @@ def test_curves_of_loss_and_accuracy_are_means_over_seeds():
     assert "At the end: CE 0.500." in found["curve-training-loss"][0].description
 
 
+def test_validation_has_a_curve_of_its_own():
+    with_validation = replace(progress(0.4), validated_epochs=(1, 2), validation_accuracy=(0.25, 0.75))
+    found = charts_of(with_validation)
+    assert found.keys() == {"curve-validation", "curve-training-loss"}
+    assert "At the end: CE 75.0 %." in found["curve-validation"][0].description
+
+
 def test_an_accuracy_at_the_end_alone_is_no_curve():
     assert charts_of(progress(0.4)).keys() == {"curve-training-loss"}
     assert charts_of(None) == {}

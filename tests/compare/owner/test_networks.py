@@ -10,7 +10,8 @@ from torch import nn
 
 from demo.small_demo import GRID, SEEDS, small_demo
 from tpkd.compare.owner import networks
-from tpkd.compare.owner.networks import keep_networks, read_networks, time_calls
+from tpkd.compare.owner.networks import keep_networks, read_networks, time_calls, together
+from tpkd.compare.owner.record import Latency, NetworkCost
 from tpkd.compare.record import NetworkState
 from tpkd.compare.run import open_grid, read_comparison
 from tpkd.demo.run import CONFIGS
@@ -89,6 +90,15 @@ def test_a_single_run_has_the_size_of_its_student(made):
     found = read_networks(made / "ce" / "seed-42")
     assert (found.student.parameters, found.student.latencies, found.teacher) == (parameters(64, 96, 10), (), None)
     assert found.student.model == "builtin:mlp"
+
+
+def test_several_teachers_cost_as_much_as_all_of_them():
+    costs = [
+        NetworkCost("average", "f", size, 4 * size, (Latency(1, milliseconds, 5), Latency(64, other, 3)))
+        for size, milliseconds, other in ((10, 0.5, 0.25), (30, 1.0, None))
+    ]
+    assert together(costs) == NetworkCost("average", "f", 40, 160, (Latency(1, 1.5, 5), Latency(64, None, 3)))
+    assert together(costs[:1]) == costs[0]
 
 
 def test_a_directory_of_neither_has_none(tmp_path):

@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tpkd.compare.charts import beyond, curve_chart, curve_top, mean_curves, objective_rows, rows_size
+from tpkd.compare.charts import Emphasis, beyond, curve_chart, curve_top, mean_curves, objective_rows, rows_size
 from tpkd.compare.owner.record import AnswerSummary, Assessment, Estimate
 from tpkd.compare.owner.tables import TEACHER, chosen, ranked_classes
 from tpkd.compare.record import Cell, ReportRecords
 from tpkd.report.charts import EMPHASIS, GREEN, GREY, INK, PURPLE, Chart, draw, percent_axis
+from tpkd.report.methods import Title
 from tpkd.report.numbers import percent, points, share
 
 _WEAKEST = 12
@@ -198,29 +199,18 @@ def _lines(records: ReportRecords, found: Assessment) -> list[_Line]:
 
 
 def progress_charts(records: ReportRecords) -> list[tuple[Chart, str]]:
-    """Training loss, and test accuracy where it was evaluated on the way; each with a note on clipped curves."""
+    """Accuracies that were evaluated on the way, and training loss; each with a note."""
     record, title = records.comparison, records.methods.title
     emphasis = emphasized(records.assessment.best if records.assessment else None)
     charts = []
-    accuracies = mean_curves(record, _accuracies)
-    if any(len(curve) > 1 for curve in accuracies.values()):
-        values = [value for curve in accuracies.values() for value in curve.values()]
-        low, high = min(values), max(values)
-        room = max(0.08 * (high - low), 0.005)
-        described = "Means over seeds by epoch, one line per method."
-        ends = max(low - room, 0.0), min(high + room, 1.0)
-        chart = curve_chart(
-            "accuracy",
-            "Test accuracy while training",
-            "share",
-            accuracies,
-            ends[1],
-            title,
-            bottom=ends[0],
-            described=described,
-            emphasis=emphasis,
-        )
-        charts.append((chart, "No epoch was chosen by looking at it."))
+    shown = {
+        "accuracy": ("Test accuracy while training", _accuracies, "No epoch was chosen by looking at it."),
+        "validation": ("Validation accuracy while training", _validations, ""),
+    }
+    for name, (heading, curve_of, note) in shown.items():
+        curves = mean_curves(record, curve_of)
+        if any(len(curve) > 1 for curve in curves.values()):
+            charts.append((_accuracy_curves(name, heading, curves, title, emphasis), note))
     losses = mean_curves(record, _losses)
     if losses:
         top = curve_top(losses)
@@ -235,6 +225,24 @@ def progress_charts(records: ReportRecords) -> list[tuple[Chart, str]]:
     return charts
 
 
+def _accuracy_curves(
+    name: str, heading: str, curves: Mapping[str, Mapping[int, float]], title: Title, emphasis: Emphasis
+) -> Chart:
+    values = [value for curve in curves.values() for value in curve.values()]
+    room = max(0.08 * (max(values) - min(values)), 0.005)
+    return curve_chart(
+        name,
+        heading,
+        "share",
+        curves,
+        min(max(values) + room, 1.0),
+        title,
+        bottom=max(min(values) - room, 0.0),
+        described="Means over seeds by epoch, one line per method.",
+        emphasis=emphasis,
+    )
+
+
 def _losses(cell: Cell) -> dict[int, float]:
     found = cell.progress
     return {} if found is None else dict(zip(found.epochs, found.training_loss, strict=True))
@@ -243,6 +251,11 @@ def _losses(cell: Cell) -> dict[int, float]:
 def _accuracies(cell: Cell) -> dict[int, float]:
     found = cell.progress
     return {} if found is None else dict(zip(found.evaluated_epochs, found.accuracy, strict=True))
+
+
+def _validations(cell: Cell) -> dict[int, float]:
+    found = cell.progress
+    return {} if found is None else dict(zip(found.validated_epochs, found.validation_accuracy, strict=True))
 
 
 def _short(name: str) -> str:

@@ -4,7 +4,7 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from tpkd.files import file_size, open_safetensors, read_parsed, write_file
 from tpkd.models.preparation import student_preparation
 from tpkd.models.student import build_student
 from tpkd.teacher.network import build_teacher, teacher_preparation
+from tpkd.teacher.several import each_alone
 from tpkd.teacher.teacher import OnlineTeacher
 from tpkd.training.directory import (
     CONFIG_NAME,
@@ -58,13 +59,27 @@ def keep_networks(grid: Grid, start: NetworkState, teacher: NetworkState | None)
     config, test = grid.base, load_data(grid.base, "test")
     accelerator = start_accelerator(config)
     student = build_student(config, test, directory=grid.directory, device=accelerator.device)
-    costs = [_measure(student, student, start, test, student_preparation(config, test), accelerator)]
+    taught, cost = None, _measure(student, student, start, test, student_preparation(config, test), accelerator)
     if teacher is not None and _has_network(grid):
-        network = build_teacher(config, test)
-        costs.append(_measure(network, network.model, teacher, test, teacher_preparation(config, test), accelerator))
+        costs = []
+        for _, alone in each_alone(config):
+            network, preparation = build_teacher(alone, test), teacher_preparation(alone, test)
+            costs.append(_measure(network, network.model, teacher, test, preparation, accelerator))
+        taught = together(costs)
     device = environment(accelerator.device, 1).device
-    record = NetworksRecord(device, torch.get_num_threads(), config.precision, costs[0], (*costs, None)[1])
+    record = NetworksRecord(device, torch.get_num_threads(), config.precision, cost, taught)
     write_file(path, record.to_json())
+
+
+def together(costs: Sequence[NetworkCost]) -> NetworkCost:
+    """The cost of several teachers, all of which answer: sums of sizes and times."""
+    latencies = []
+    for group in zip(*(cost.latencies for cost in costs), strict=True):
+        times = [each.milliseconds for each in group if each.milliseconds is not None]
+        total = sum(times) if len(times) == len(group) else None
+        latencies.append(Latency(group[0].batch_size, total, min(each.repeats for each in group)))
+    sizes = sum(cost.parameters for cost in costs), sum(cost.bytes for cost in costs)
+    return NetworkCost(costs[0].model, costs[0].fingerprint, *sizes, tuple(latencies))
 
 
 def read_networks(directory: Path) -> NetworksRecord | None:
@@ -87,7 +102,8 @@ def read_networks(directory: Path) -> NetworksRecord | None:
 
 
 def _has_network(grid: Grid) -> bool:
-    return grid.base.teacher is not None and grid.base.teacher.model is not None
+    teachers = grid.base.named_teachers
+    return bool(teachers) and all(teacher.model is not None for _, teacher in teachers)
 
 
 @torch.no_grad()

@@ -172,4 +172,4 @@ class NetworksRecord(Record):
     precision: str
     student: NetworkCost
     teacher: NetworkCost | None
-    """None where only its outputs are known."""
+    """None where only its outputs are known; of several teachers, all together."""

@@ -47,7 +47,8 @@ class Manifest(Record):
     shard_rows: int
     shards: tuple[ShardEntry, ...]
     model_source: str | None = added(None)
-    """What the network was built from: where it is as expected, the network need not be built to compare it.
+    """What the network was built from: where it is as expected, the network need not be built to compare it. Of
+    imported logits, the names and hashes of their files.
 
     Not bound: the fingerprint of the network in the recipe is.
     """

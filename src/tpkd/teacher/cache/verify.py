@@ -48,6 +48,8 @@ class CacheInfo(Record):
     recipe: CacheRecipe
     full_bytes: int | None = added(None)
     """What the written rows of a truncated cache would take with all logits in float16; None where it has them all."""
+    model_source: str | None = added(None)
+    """What the network was built from, or which files were imported; None where that is not known."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,7 @@ def cache_info(directory: str | Path) -> CacheInfo:
         bytes=sum(entry.bytes for entry in manifest.shards),
         recipe=recipe,
         full_bytes=None if recipe.top_k is None else manifest.rows_written * full_row_bytes(recipe),
+        model_source=manifest.model_source,
     )
 
 
