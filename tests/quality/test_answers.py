@@ -52,12 +52,12 @@ def test_other_labels_are_refused(tmp_path):
 @pytest.mark.parametrize(("classes", "width"), [(4, 1), (300, 2)])
 def test_answers_read_back_from_a_small_file(tmp_path, classes, width):
     made = answers_of(5, rows=600, classes=classes)
-    keep_answers(made, tmp_path / "students" / "ce-42")
-    found = read_answers(tmp_path / "students" / "ce-42")
+    keep_answers(made, tmp_path / "answers" / "ce-42")
+    found = read_answers(tmp_path / "answers" / "ce-42")
     assert np.array_equal(found.predictions, made.predictions)
     assert np.array_equal(found.labels, made.labels)
     assert found.quality.risk_coverage_area == made.quality.risk_coverage_area
-    path = answer_files(tmp_path / "students" / "ce-42")[1]
+    path = answer_files(tmp_path / "answers" / "ce-42")[1]
     assert path.stat().st_size < 2 * 600 * width + 1000
     assert np.load(path)["predictions"].dtype.itemsize == width
 
@@ -80,13 +80,13 @@ def test_changed_or_missing_answers_are_refused(tmp_path):
     changed = bytearray(arrays.read_bytes())
     changed[-200] ^= 1
     arrays.write_bytes(changed)
-    with pytest.raises(InputError, match=r"answers\.npz: expected SHA-256 \w+ as in ce-42\.quality\.json, found"):
+    with pytest.raises(InputError, match=r"ce-42\.npz: expected SHA-256 \w+ as in ce-42\.json, found"):
         read_answers(stem)
     arrays.unlink()
-    with pytest.raises(InputError, match=r"answers\.npz: cannot be read"):
+    with pytest.raises(InputError, match=r"ce-42\.npz: cannot be read"):
         read_answers(stem)
     record.write_text("{}")
-    with pytest.raises(InputError, match=r"ce-42\.quality\.json: damaged"):
+    with pytest.raises(InputError, match=r"ce-42\.json: damaged"):
         read_answers(stem)
 
 
@@ -97,7 +97,7 @@ def test_a_record_with_other_curves_is_refused(tmp_path):
     kept = QualityRecord.from_json(record.read_text())
     for fields in ({"risk": kept.risk[1:]}, {"reliability": kept.reliability[:3]}):
         record.write_text(replace(kept, **fields).to_json())
-        with pytest.raises(InputError, match=r"quality\.json: expected 15 bins and 50 points of a curve"):
+        with pytest.raises(InputError, match=r"ce-42\.json: expected 15 bins and 50 points of a curve"):
             read_answers(stem)
 
 
@@ -108,5 +108,5 @@ def test_answers_of_other_classes_are_refused_even_with_the_right_checksum(tmp_p
     record, arrays = answer_files(stem)
     for fields in ({"num_classes": 2}, {"examples": 59}):
         record.write_text(replace(made.quality, answers_sha256=sha256(arrays), **fields).to_json())
-        with pytest.raises(InputError, match=r"answers\.npz: expected \d+ classes below \d, found others"):
+        with pytest.raises(InputError, match=r"ce-42\.npz: expected \d+ classes below \d, found others"):
             read_answers(stem)

@@ -12,7 +12,7 @@ import torch
 
 from tpkd.arrays import open_array
 from tpkd.compare.grid import STUDENTS_NAME, Grid, GridCell
-from tpkd.compare.owner.answers import keep_scored
+from tpkd.compare.owner.answers import ANSWERS_NAME, keep_scored
 from tpkd.compare.record import Cell, CellCurves, CellProgress, FinalState
 from tpkd.compare.start import LABELS_NAME, TEACHER_NAME, save_array
 from tpkd.compare.workers import OnProgress
@@ -39,7 +39,7 @@ def run_cell(job: tuple[GridCell, Path], on_progress: OnProgress) -> None:
     save_array(kept, logits)
     write_file(checksum, f"{sha256(kept)}  {kept.name}\n")
     teacher, labels = directory / TEACHER_NAME, directory / LABELS_NAME
-    keep_scored(kept, labels, directory / STUDENTS_NAME / cell.name)
+    keep_scored(kept, labels, directory / ANSWERS_NAME / cell.name)
     if teacher.exists():
         record = diagnose_files(open_inputs([kept], teacher, labels, class_names=result.class_names))
         # Paths relative to the grid: the same grid in another directory gives the same bytes.
@@ -66,7 +66,7 @@ def is_complete(grid: Grid, cell: GridCell) -> bool:
 def put_aside(grid: Grid, cell: GridCell) -> None:
     """Rename a cell's run directory and delete the files stored for it."""
     cell.directory.rename(first_free(f"{cell.directory}.replaced"))
-    scored = answer_files(grid.directory / STUDENTS_NAME / cell.name)
+    scored = answer_files(grid.directory / ANSWERS_NAME / cell.name)
     for path in (*kept_files(grid.directory, cell.name), *scored):
         path.unlink(missing_ok=True)
 

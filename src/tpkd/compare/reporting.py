@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from tpkd.class_names import check_class_names
 from tpkd.compare.cells import kept_files
-from tpkd.compare.grid import STUDENTS_NAME, Grid, GridCell
+from tpkd.compare.grid import Grid, GridCell
 from tpkd.compare.owner.answers import TEACHER_STEM, cell_answers
 from tpkd.compare.owner.assess import KeptAnswers, assess
 from tpkd.compare.owner.networks import read_networks
@@ -97,7 +97,7 @@ def _kept_answers(directory: Path, comparison: ComparisonRecord, class_names: tu
     students: dict[str, dict[int, Answers]] = {}
     for cell in comparison.cells:
         if cell.status == "finished":
-            answers = cell_answers(directory / STUDENTS_NAME, directory / cell.directory, cell)
+            answers = cell_answers(directory, cell)
             if answers is not None:
                 students.setdefault(cell.objective, {})[cell.seed] = answers
     teacher = read_answers(directory / TEACHER_STEM) if comparison.teacher is not None else None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tpkd.compare.cells import is_complete, put_aside, read_cell, run_cell
-from tpkd.compare.grid import STUDENTS_NAME, Grid, GridCell, changed_cells, plan_grid
+from tpkd.compare.grid import Grid, GridCell, changed_cells, plan_grid
 from tpkd.compare.owner.answers import TEACHER_STEM, keep_missing, keep_scored
 from tpkd.compare.owner.networks import keep_networks
 from tpkd.compare.protocol import paper_protocol, resolved_settings
@@ -89,7 +89,7 @@ def compare(
 
 def _keep_for_report(grid: Grid, shared: Shared, record: ComparisonRecord) -> None:
     """Answers of the teacher and of older cells, and the cost of networks: a report cannot compute these itself."""
-    keep_missing(grid.directory / STUDENTS_NAME, grid.directory, record.cells)
+    keep_missing(grid.directory, record.cells)
     teacher, labels = grid.directory / TEACHER_NAME, grid.directory / LABELS_NAME
     if shared.teacher is not None and teacher.exists():
         keep_scored(teacher, labels, grid.directory / TEACHER_STEM)

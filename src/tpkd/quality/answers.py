@@ -25,7 +25,7 @@ from tpkd.quality.scores import (
 
 MAX_BYTES = 1 << 30
 """Of the predictions or the labels in a file of answers."""
-_AGAIN = "delete it and its .quality.json or .answers.npz, and `tpkd compare` scores the run's test logits again"
+_AGAIN = "delete it and its .json or .npz, and `tpkd compare` scores the run's test logits again"
 _BLOCK_NUMBERS = 1 << 22
 """Logits that are scored at a time, which bounds the memory of a large test split."""
 
@@ -88,10 +88,10 @@ def answer_files(stem: Path) -> tuple[Path, Path]:
     """Paths of the scores of a network and of its answers.
 
     Example:
-        >>> [path.name for path in answer_files(Path("students/ce-42"))]
-        ['ce-42.quality.json', 'ce-42.answers.npz']
+        >>> [path.name for path in answer_files(Path("answers/ce-42"))]
+        ['ce-42.json', 'ce-42.npz']
     """
-    return stem.with_name(f"{stem.name}.quality.json"), stem.with_name(f"{stem.name}.answers.npz")
+    return stem.with_name(f"{stem.name}.json"), stem.with_name(f"{stem.name}.npz")
 
 
 def keep_answers(answers: Answers, stem: Path) -> None:

@@ -12,22 +12,23 @@ from tpkd.files import sha256
 from tpkd.quality.answers import Answers, keep_answers, read_answers, score_answers
 from tpkd.training.directory import TEST_LOGITS_NAME
 
-TEACHER_STEM = "teacher"
-"""Name of the teacher's files beside those of the grid."""
+ANSWERS_NAME = "answers"
+"""Directory for the answers of all cells and of the teacher."""
+TEACHER_STEM = f"{ANSWERS_NAME}/teacher"
+"""The teacher's files there, without their suffixes; a cell has a seed in its name."""
 
 
 def keep_scored(logits: Path, labels: Path, stem: Path) -> None:
-    """Score the logits of a file and keep the answers as `stem.quality.json` and `stem.answers.npz`."""
+    """Score the logits of a file and keep the answers as `stem.json` and `stem.npz`."""
     keep_answers(score_answers(open_array(logits), _labels(labels), logits_sha256=sha256(logits)), stem)
 
 
-def cell_answers(students: Path, run: Path, cell: Cell) -> Answers | None:
+def cell_answers(directory: Path, cell: Cell) -> Answers | None:
     """The answers of a finished cell: those kept with it, or scored from the test logits of its run.
 
     Args:
-        students: directory with what was kept of the cells.
-        run: the run directory of the cell.
-        cell: its record.
+        directory: of the grid, or of a single run.
+        cell: the record of the cell.
 
     Returns:
         None where neither is there any more.
@@ -35,23 +36,23 @@ def cell_answers(students: Path, run: Path, cell: Cell) -> Answers | None:
     Raises:
         InputError: a file is damaged.
     """
-    kept = read_answers(students / cell.name)
+    kept = read_answers(directory / ANSWERS_NAME / cell.name)
     if kept is not None and kept.quality.logits_sha256 == cell.logits_sha256:
         return kept
-    return _score_run(run, cell)
+    return _score_run(directory / cell.directory, cell)
 
 
-def keep_missing(students: Path, directory: Path, cells: Iterable[Cell]) -> None:
+def keep_missing(directory: Path, cells: Iterable[Cell]) -> None:
     """Keep the answers of finished cells that have none, or damaged ones, and still have their test logits."""
     for cell in cells:
         if cell.status != "finished":
             continue
         try:
-            answers = cell_answers(students, directory / cell.directory, cell)
+            answers = cell_answers(directory, cell)
         except InputError:
             answers = _score_run(directory / cell.directory, cell)
         if answers is not None and answers.quality.answers_sha256 is None:
-            keep_answers(answers, students / cell.name)
+            keep_answers(answers, directory / ANSWERS_NAME / cell.name)
 
 
 def _score_run(run: Path, cell: Cell) -> Answers | None:
