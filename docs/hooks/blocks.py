@@ -163,9 +163,9 @@ def _check_tpkd(arguments: list[str]) -> None:
     command, rest = get_command(app), list(arguments)
     while isinstance(command, TyperGroup):
         command = command.commands[rest.pop(0)]
-    command.make_context("tpkd", rest)
+    given = command.make_context("tpkd", rest).params
     configurations = [word for word in arguments if word.endswith(".yaml")]
-    overrides = [word for word in arguments if "=" in word and not word.startswith("-")]
+    overrides = given.get("overrides") or []
     for configuration in configurations:
         load_config(configuration, overrides)
 

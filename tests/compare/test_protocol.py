@@ -25,6 +25,8 @@ def test_the_shipped_protocols_are_the_papers(file, domain):
     ("override", "key"),
     [
         ("epochs=61", "epochs"),
+        ("data.validation=0.1", "data.validation"),
+        ("selection=best-validation", "selection"),
         ("limit=2000", "limit"),
         ("evaluation.limit=100", "evaluation.limit"),
         ("views.num_views=4", "views.num_views"),

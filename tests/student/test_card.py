@@ -41,6 +41,21 @@ def test_several_teachers_are_listed_with_their_weights(tmp_path):
     assert found == "2 averaged: builtin:mlp, weights b.safetensors, weight 2; cache cache, weight 1"
 
 
+def test_a_selected_student_says_so(tmp_path):
+    config, result = read_run(digits_run(tmp_path))
+    selected = {
+        "selection": "best-validation",
+        "selected_epoch": 1,
+        "validation_accuracy": 0.5,
+        "validation_samples": 10,
+    }
+    card = model_card(config, type(result).from_dict(result.to_dict() | selected), None, [])
+    said = (
+        f"{result.accuracy:.2%} of 100 test samples and 50.00% of 10 validation samples, seed 42, one run; the student"
+    )
+    assert cells(card)["Accuracy"] == f"{said} of epoch 1 of 2, selected by validation accuracy"
+
+
 def test_settings_of_the_objective_are_in_it(tmp_path):
     config, result = read_run(digits_run(tmp_path))
     objective = config.objective.model_copy(update={"settings": {"beta": 1.0}})

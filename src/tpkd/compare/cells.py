@@ -30,9 +30,11 @@ _CURVES = ("label_loss", "conditional_loss", "blocked_share")
 
 
 def run_cell(job: tuple[GridCell, Path], on_progress: OnProgress) -> None:
-    """Train or resume one cell, then store its test logits and their diagnosis next to the others."""
+    """Train or resume one cell, then store its test logits, if it has any, and their diagnosis next to the others."""
     cell, directory = job
     result = train(cell.config, on_step=lambda report: on_progress(report.step, report.num_steps))
+    if not cell.config.evaluation.test:
+        return
     kept, checksum, diagnosis = kept_files(directory, cell.name)
     array = open_array(cell.directory / TEST_LOGITS_NAME, key="logits")
     logits = torch.cat(list(array.blocks(max(1, array.shape[0])))).numpy()
@@ -58,9 +60,11 @@ def is_complete(grid: Grid, cell: GridCell) -> bool:
 
     The logits may have been deleted: they are large, and everything the record needs from them is stored separately.
     """
+    if read_result(cell.directory) is None:
+        return False
     _, checksum, diagnosis = kept_files(grid.directory, cell.name)
     diagnosed = diagnosis.exists() or not (grid.directory / TEACHER_NAME).exists()
-    return read_result(cell.directory) is not None and checksum.exists() and diagnosed
+    return not cell.config.evaluation.test or (checksum.exists() and diagnosed)
 
 
 def put_aside(grid: Grid, cell: GridCell) -> None:
@@ -95,6 +99,9 @@ def read_cell(grid: Grid, cell: GridCell, problem: str | None) -> Cell:
         curves=curves,
         final=_final(diagnosis),
         progress=progress,
+        validation_accuracy=result.validation_accuracy,
+        validation_label_loss=result.validation_label_loss,
+        selected_epoch=result.selected_epoch,
     )
 
 

@@ -27,7 +27,7 @@ _DATA = {"vision": "cifar100", "text": "clinc150"}
 _SHARED = (
     *("data.name", "limit", "evaluation.limit", "epochs", "batch_size", "micro_batch_size", "precision", "clip_norm"),
     *("student.weights", "student.head", "optimizer.name", "optimizer.learning_rate", "optimizer.weight_decay"),
-    "schedule.name",
+    *("schedule.name", "selection"),
 )
 STATED = {
     "vision": (
@@ -80,7 +80,7 @@ FREE: dict[str, str] = {
     "methods": "already part of the configuration of each objective",
     "workers": "prepares inputs in other processes",
     "evaluation.batch_size": "rows of a forward pass in evaluation mode",
-    "evaluation.every": "further evaluations on the way; the result is the last epoch's",
+    "evaluation.every": "further evaluations on the way; which student is the result is compared as `selection`",
     "checkpoints": "when the state of a run goes to disk",
     "log_every": "when a line is logged",
     "monitor_every": "when a batch is looked at",

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tpkd.compare.cells import is_complete, put_aside, read_cell, run_cell
 from tpkd.compare.grid import Grid, GridCell, changed_cells, plan_grid
@@ -31,6 +31,7 @@ FAILURES_NAME = "failures"
 _NOT_SHARED = {"objective", "seed", *FREE_KEYS}
 
 OnEvent = Callable[[JobEvent], None]
+AnyRecord = TypeVar("AnyRecord")
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,36 @@ def compare(
     """Run every unfinished cell of a grid, then write and return the record of all cells.
 
     Calling it again runs only cells that failed or are missing. A failed cell is marked and does not stop the others.
+    `work_through` has the arguments.
+
+    Raises:
+        InputError: the grid cannot start, or its directory holds other runs.
+    """
+
+    def finish(shared: Shared, failures: dict[str, str]) -> ComparisonRecord:
+        record = collect(grid, shared, failures)
+        write_file(grid.directory / RECORD_NAME, record.to_json())
+        _keep_for_report(grid, shared, record)
+        return record
+
+    options: dict[str, Any] = {"threads": threads, "restart_changed": restart_changed, "watcher": watcher}
+    return work_through(grid, finish, processes=processes, **options)
+
+
+def work_through(
+    grid: Grid,
+    finish: Callable[[Shared, dict[str, str]], AnyRecord],
+    *,
+    processes: int,
+    threads: int = 1,
+    restart_changed: bool = False,
+    watcher: Watcher | None = None,
+) -> AnyRecord:
+    """Run every unfinished cell of a grid or a sweep, while its directory is held.
 
     Args:
-        grid: what `plan_grid` resolved.
+        grid: what `plan_grid` or `plan_sweep` resolved.
+        finish: called at the end, with what the cells share and the reason for each failure; makes the record.
         processes: number of cells that run at the same time.
         threads: per process.
         restart_changed: set runs with a different configuration, teacher or data aside and rerun their cells; without
@@ -65,7 +93,7 @@ def compare(
         InputError: the grid cannot start, or its directory holds other runs.
     """
     watcher = watcher or Watcher()
-    for config in grid.by_objective().values():
+    for config in grid.by_variant().values():
         check_names(config)
     with locked(grid.directory) as hold:
         shared = prepare(grid, watcher.on_stage, watcher.on_note)
@@ -81,10 +109,7 @@ def compare(
         watcher.on_plan(sum(cell.asked for cell in grid.cells) - len(waiting), len(waiting))
         failures = _run(grid, waiting, processes, threads, watcher.on_cell, hold)
         hold.check()
-        record = collect(grid, shared, failures)
-        write_file(grid.directory / RECORD_NAME, record.to_json())
-        _keep_for_report(grid, shared, record)
-        return record
+        return finish(shared, failures)
 
 
 def _keep_for_report(grid: Grid, shared: Shared, record: ComparisonRecord) -> None:
@@ -159,6 +184,7 @@ def collect(grid: Grid, shared: Shared | None, failures: dict[str, str]) -> Comp
         methods=summarize_methods(cells, grid.objectives),
         identical=_identical(cells),
         environments=_environments(grid),
+        selection=grid.base.selection,
     )
 
 

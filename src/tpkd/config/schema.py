@@ -72,16 +72,27 @@ class DataConfig(Section):
     splits: SplitsConfig = SplitsConfig()
     test: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Share of each class of the training part that is held out as the test part, for data without one."""
+    validation: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Share of each class of the training part that is held out as the validation part, whatever `test` takes."""
     per_class: Count | None = None
     """Maximum number of training samples of each class, drawn by `seed`; default: all."""
     seed: Seed = 0
-    """Draws what `test` and `per_class` take; separate from the run's seed, so runs share their data."""
+    """Draws what `test`, `validation` and `per_class` take; separate from the run's seed, so runs share their data."""
 
     @model_validator(mode="after")
-    def _has_one_test_part(self) -> Self:
-        if self.test is not None and self.splits.test is not None:
-            raise ValueError(f"test: expected none beside splits.test, found {self.test}")
+    def _has_one_part_of_each_kind(self) -> Self:
+        for name, share in self.held_out.items():
+            if name in self.splits.given:
+                raise ValueError(f"{name}: expected none beside splits.{name}, found {share}")
+        if sum(self.held_out.values()) >= 1:
+            found = " and ".join(f"{name} {share:g}" for name, share in self.held_out.items())
+            raise ValueError(f"validation: expected shares that leave something to train on, found {found}")
         return self
+
+    @property
+    def held_out(self) -> dict[str, float]:
+        """The shares of the training part that are held out, by the part that they become."""
+        return self.model_dump(include={"test", "validation"}, exclude_none=True)
 
 
 class ViewsConfig(Section):
@@ -257,13 +268,17 @@ class CheckpointConfig(Section):
 
 
 class EvaluationConfig(Section):
-    """The test split, evaluated after the last epoch; the best epoch is never selected."""
+    """The test split, evaluated once training has ended, and the validation part, where there is one."""
 
     batch_size: Count = 256
     every: CountOrZero = 0
-    """Epochs between additional evaluations, for a curve; 0 = none. The result is always that of the last epoch."""
+    """Epochs between additional evaluations, for a curve; 0 = none. The test split never decides which student is
+    the result."""
     limit: Count | None = None
-    """Maximum number of test samples, for a quick trial."""
+    """Maximum number of test samples, and of validation samples, for a quick trial."""
+    test: bool = True
+    """Whether the test split is evaluated; without it, the result is that of the validation part alone, as in a sweep
+    of `tpkd compare`."""
 
 
 class RunConfig(Section):
@@ -305,6 +320,9 @@ class RunConfig(Section):
     snapshot_seeds: tuple[Seed, ...] = ()
     """Seeds whose runs save snapshots; default: all. A grid needs only those that a study uses."""
     evaluation: EvaluationConfig = EvaluationConfig()
+    selection: Literal["last", "best-validation"] = "last"
+    """Which student is the result: that of the last epoch, or the one with the best accuracy on the validation part, of
+    the epochs that `evaluation.every` names (0 = all) and the last one."""
     checkpoints: CheckpointConfig = CheckpointConfig()
     log_every: Count = 10
     monitor_every: CountOrZero = 50
@@ -380,6 +398,12 @@ class RunConfig(Section):
         if self.teacher is not None:
             return (("teacher", self.teacher),)
         return tuple((f"teachers.{index}", teacher) for index, teacher in enumerate(self.teachers))
+
+    @property
+    def has_validation(self) -> bool:
+        """Whether a validation part is used: one is named or held out, or the result depends on one."""
+        named = self.data.validation is not None or self.data.splits.validation is not None
+        return named or self.selection == "best-validation" or not self.evaluation.test
 
     @property
     def directory(self) -> str:

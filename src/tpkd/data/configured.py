@@ -13,9 +13,9 @@ _LIMIT_SEED = 0
 
 
 def load_data(config: RunConfig, split: str) -> Dataset:
-    """The samples of a split; a limit always takes the same random subset."""
+    """The samples of "train", "test" or "validation"; a limit always takes the same random subset."""
     data = config.data
-    held_out = data.test is not None and split != "validation"
+    held_out = split == "train" or split in data.held_out
     with keyed("data"):
         root = None if data.root is None else expand_data(data.root)
         dataset = load_dataset(
@@ -26,9 +26,8 @@ def load_data(config: RunConfig, split: str) -> Dataset:
             columns=data.columns.given,
             splits={name: expand_data(part) for name, part in data.splits.given.items()},
         )
-        if held_out:
-            assert data.test is not None
-            dataset = dict(zip(("train", "test"), hold_out(dataset, data.test, data.seed), strict=True))[split]
+        if held_out and data.held_out:
+            dataset = hold_out(dataset, data.held_out, data.seed)[split]
         if data.per_class is not None and split == "train":
             dataset = draw_per_class(dataset, data.per_class, data.seed)
     limit = config.limit if split == "train" else config.evaluation.limit
@@ -36,3 +35,12 @@ def load_data(config: RunConfig, split: str) -> Dataset:
         return dataset
     positions, _ = SampleOrder(_LIMIT_SEED, len(dataset)).positions(0, limit)
     return dataset.subset(np.sort(positions))
+
+
+def load_validation(config: RunConfig) -> Dataset | None:
+    """The validation part of a run; None where it uses none.
+
+    Raises:
+        ConfigError: the run needs one, and the data have none; says what to do.
+    """
+    return load_data(config, "validation") if config.has_validation else None

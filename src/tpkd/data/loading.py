@@ -14,6 +14,7 @@ from tpkd.data.dataset import Dataset
 from tpkd.data.digits import load_digits
 from tpkd.data.folder import load_folder
 from tpkd.data.jsonl import jsonl_rows
+from tpkd.data.parts import WITHOUT_VALIDATION
 from tpkd.data.tables import RowReader, load_table
 from tpkd.data.vectors import load_vectors
 from tpkd.errors import InputError, did_you_mean
@@ -92,7 +93,7 @@ def load_dataset(
     if kind in LOADERS:
         return LOADERS[kind](split, place)
     if split == "validation":
-        raise InputError(f"{name}: expected train or test, found {split!r}: it has no validation part")
+        raise InputError(f"{name}: expected a validation part, found train and test alone; {WITHOUT_VALIDATION}")
     return load_digits(split) if name == "digits" else PUBLISHED[name](split, _published_root(name, root))
 
 

@@ -32,7 +32,7 @@ def model_card(config: RunConfig, result: RunResult, environment: Environment | 
         "Teacher": _teacher(config),
         "Objective": _settings(config.objective.name, config.objective.settings),
         "Optimiser": _settings(config.optimizer.name, config.optimizer.model_dump(exclude={"name"})),
-        "Accuracy": f"{result.accuracy:.2%} of {result.test_samples} test samples, seed {result.seed}, one run",
+        "Accuracy": _accuracy(result),
         "Precision": config.precision,
         "Weights": f"fingerprint `{result.student_fingerprint[:16]}`",
         "Data fingerprint": f"`{result.data_fingerprint[:16]}`",
@@ -80,6 +80,11 @@ def _one_teacher(teacher: TeacherConfig) -> str:
 def _settings(name: str, settings: dict[str, Any]) -> str:
     said = ", ".join(f"{key} {value}" for key, value in settings.items() if value is not None)
     return f"{name} ({said})" if said else f"{name} (defaults)"
+
+
+def _accuracy(result: RunResult) -> str:
+    selected = f"; {result.selected}" if result.selected else ""
+    return f"{result.accuracies}, seed {result.seed}, one run{selected}"
 
 
 def _some(names: tuple[str, ...]) -> str:

@@ -44,7 +44,7 @@ _LIBRARIES = ("tpkd", "torch", "numpy", "accelerate", "safetensors", "transforme
 
 @dataclass(frozen=True)
 class RunResult(Record):
-    """How a run ended: the student of the last epoch on the test split, and what it was made of."""
+    """How a run ended: its student, by default that of the last epoch, on the test split, and what it was made of."""
 
     objective: str
     seed: int
@@ -53,9 +53,10 @@ class RunResult(Record):
     samples: int
     skipped_steps: int
     """Steps that mixed precision left out because a gradient overflowed."""
-    accuracy: float
-    label_loss: float
-    test_samples: int
+    accuracy: float | None
+    """On the test split; None, like the next two, where `evaluation.test` is false."""
+    label_loss: float | None
+    test_samples: int | None
     student_fingerprint: str
     data_fingerprint: str
     teacher_fingerprint: str | None
@@ -65,6 +66,28 @@ class RunResult(Record):
     """Of all starts together, up to their last checkpoints."""
     class_names: tuple[str, ...] | None = added(None)
     """In the order of the logits; None in results of earlier versions."""
+    validation_accuracy: float | None = added(None)
+    """Of the same student on the validation part; None, like the next two, where there is none."""
+    validation_label_loss: float | None = added(None)
+    validation_samples: int | None = added(None)
+    selection: str = added("last")
+    """`last`, or `best-validation` where the student is that of the epoch with the best validation accuracy."""
+    selected_epoch: int | None = added(None)
+    """That epoch; None where the student is that of the last one by rule."""
+
+    @property
+    def accuracies(self) -> str:
+        """How often the student is right, in words."""
+        parts = {"test": (self.accuracy, self.test_samples)}
+        parts["validation"] = (self.validation_accuracy, self.validation_samples)
+        return " and ".join(f"{share:.2%} of {count} {name} samples" for name, (share, count) in parts.items() if count)
+
+    @property
+    def selected(self) -> str:
+        """How the student was chosen, where it is not that of the last epoch by rule; else empty."""
+        if self.selection == "last":
+            return ""
+        return f"the student of epoch {self.selected_epoch} of {self.epochs}, selected by validation accuracy"
 
 
 @dataclass(frozen=True)

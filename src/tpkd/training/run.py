@@ -14,7 +14,7 @@ from tpkd.config.loading import ConfigError, keyed
 from tpkd.config.schema import RunConfig
 from tpkd.config.section import SEEDS
 from tpkd.data.batches import ModelInputs, Preparation, SampleBatch, TrainingBatches
-from tpkd.data.configured import load_data
+from tpkd.data.configured import load_data, load_validation
 from tpkd.data.dataset import Dataset
 from tpkd.data.loading import check_dataset
 from tpkd.data.mixing import Mixing, soft_labels
@@ -69,6 +69,12 @@ class Run:
     initial: Teacher | None
     class_weights: Tensor | None = None
     """How much a sample of each class counts; None where all count once."""
+    validation_dataset: Dataset | None = None
+
+    @property
+    def selects(self) -> bool:
+        """Whether the result is the best student on the validation part, rather than the last one."""
+        return self.config.selection == "best-validation"
 
     @property
     def can_look(self) -> bool:
@@ -182,6 +188,9 @@ def assemble(config: RunConfig, accelerator: Any, directory: Path) -> Run:
     dataset, test_dataset = load_data(config, "train"), load_data(config, "test")
     if dataset.class_names != test_dataset.class_names:
         raise ConfigError(f"data: the test split of {dataset.name} has other classes than the training split")
+    validation = load_validation(config)
+    if validation is not None and dataset.class_names != validation.class_names:
+        raise ConfigError(f"data: the validation part of {dataset.name} has other classes than the training split")
     preparation = student_preparation(config, dataset)
     with accelerator.main_process_first():  # the first one fits and publishes a probe, the others read it
         student = build_student(config, dataset, directory=directory, device=device)
@@ -218,6 +227,7 @@ def assemble(config: RunConfig, accelerator: Any, directory: Path) -> Run:
         teacher=teacher,
         initial=initial,
         class_weights=class_weights_of(config, dataset),
+        validation_dataset=validation,
     )
     run.check_shares()
     # Last: what was drawn until here, a probe fitted or only read, must not reach the dropout of the first step.

@@ -13,6 +13,7 @@ from tpkd.compare.domains.tables import (
     facts_table,
     main_table,
 )
+from tpkd.compare.record import SELECTED
 from tpkd.report.tables import Number, parts, text
 
 SKILLS = {"ce": 1.0, "kd": 1.5, "tpkd": 3.0}
@@ -66,6 +67,15 @@ def test_means_over_different_seeds_have_no_largest():
         "texts: means are over different seeds; compare methods by their paired differences."
         in main_table(records).notes
     )
+
+
+def test_selected_students_are_stamped():
+    records = two_domains(SKILLS, SKILLS)
+    chosen = replace(records.domains[1].comparison, selection="best-validation")
+    second = replace(records.domains[1], comparison=chosen)
+    notes = main_table(replace(records, domains=(records.domains[0], second))).notes
+    assert f"texts: {SELECTED}" in notes
+    assert not any(note.startswith("toys: Students") for note in notes)
 
 
 def test_differences_have_both_intervals_and_a_verdict_in_each_domain():

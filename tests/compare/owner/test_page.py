@@ -10,7 +10,7 @@ from compare.owner.cases import records_of
 from demo.small_demo import small_demo
 from diagnosis.test_page import Page
 from tpkd.compare.page import comparison_page, page_of_owner, report_files
-from tpkd.compare.record import PaperProtocol
+from tpkd.compare.record import SELECTED, PaperProtocol
 from tpkd.compare.reporting import read_records, write_report
 from tpkd.record import Record
 from tpkd.report.numbers import FORMATS
@@ -81,6 +81,17 @@ def test_tables_are_written_whichever_page_is(records):
     names = {name for name in report_files(records) if name.endswith(".csv")}
     assert {f"tables/{name}.csv" for name in ("methods", "classes", "confusions", "confidence", "networks")} <= names
     assert names == {name for name in report_files(records, paper=True) if name.endswith(".csv")}
+
+
+def test_selected_students_are_stamped_wherever_they_are_shown():
+    records = records_of({"ce": 1.0, "kd": 1.5}, teacher=2.0, selection="best-validation")
+    page = page_of_owner(records)
+    assert f'<p class="notice">{SELECTED}</p>' in page
+    captions = re.findall(r"<caption>(.*?)</caption>", page, re.S)
+    for name in ("Test accuracy:", "Accuracy by class", "The most frequent wrong answers", "Predicted probabilities"):
+        (caption,) = (each for each in captions if each.startswith(name))
+        assert caption.endswith(SELECTED)
+    assert "last epoch" not in page.replace(SELECTED, "").split('id="cells"')[0]
 
 
 def test_sections_without_data_are_left_out():

@@ -65,6 +65,18 @@ def test_columns_without_data_are_left_out():
     assert rows(methods_table(records_of({"ce": 1.0, "kd": 1.6}, seeds=(1,))))["KD"][-1] == "one seed"
 
 
+def test_validation_has_a_column_where_there_is_one():
+    record = RECORDS.comparison
+    validated = replace(record.methods[1], validation_mean=0.625)
+    methods = (record.methods[0], validated, record.methods[2])
+    table = methods_table(replace(RECORDS, comparison=replace(record, methods=methods)))
+    assert headings(table)[1:6] == [
+        *("accuracy (%)", "over seeds", "over test samples"),
+        *("validation (%)", "minus CE (points)"),
+    ]
+    assert [cells[3] for cells in rows(table).values()] == ["", "", "", "62.50", ""]
+
+
 def test_without_an_assessment_there_are_no_tables():
     nothing = replace(RECORDS, assessment=None)
     for make in (methods_table, classes_table, confusions_table, confidence_table, networks_table):

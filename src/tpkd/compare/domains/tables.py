@@ -27,7 +27,7 @@ def main_table(records: DomainsRecords) -> Table:
 
     Paper: tab:application, whose layout this is; the paper's own numbers are not shown.
     """
-    caption = "Full-training accuracy after the last epoch (%): mean ± sample standard deviation (n − 1) over seeds."
+    caption = "Full-training accuracy (%): mean ± sample standard deviation (n − 1) over seeds."
     return _accuracies(records, "domains", caption, records.objectives(controls=False))
 
 
@@ -97,6 +97,8 @@ def _seed_notes(records: DomainsRecords) -> list[str]:
         missing = [cell.name for cell in found.comparison.cells if cell.status != "finished"]
         if missing:
             notes.append(f"{domain}: without {', '.join(missing)}, which did not finish.")
+        if found.comparison.stamp:
+            notes.append(f"{domain}: {found.comparison.stamp}")
         if len({method.seeds for method in found.comparison.methods if method.seeds}) > 1:
             notes.append(f"{domain}: means are over different seeds; compare methods by their paired differences.")
     return notes

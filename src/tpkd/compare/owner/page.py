@@ -9,6 +9,7 @@ from tpkd.compare.owner.reading import owner_sentences
 from tpkd.compare.owner.tables import MOST_CLASSES, classes_table
 from tpkd.compare.reading import not_supported, paper_sentences, what_ran
 from tpkd.compare.record import ReportRecords
+from tpkd.compare.tables import stamped
 from tpkd.report.numbers import plural
 from tpkd.report.tables import Content, Traced
 
@@ -26,7 +27,7 @@ def owner_context(records: ReportRecords, shared: Mapping[str, Any]) -> dict[str
     """
     found = records.assessment
     assert found is not None
-    several = len(found.methods) > 1
+    several, stamp = len(found.methods) > 1, records.comparison.stamp
     learning = [
         *progress_charts(records),
         *learning_charts(records.comparison, records.methods.title, emphasized(found.best)),
@@ -36,7 +37,7 @@ def owner_context(records: ReportRecords, shared: Mapping[str, Any]) -> dict[str
         "heading": "Which student is best, and how good is it?" if several else "How good is this student?",
         "support_heading": "In short",
         "caution_heading": "What the data do not say",
-        "contents": _contents(shared["tables"], learning),
+        "contents": _contents(shared, learning),
         "tiles": _tiles(records),
         "supported": [*owner_sentences(records), what_ran(records.comparison)],
         "not_supported": not_supported(records, paper=False),
@@ -44,14 +45,15 @@ def owner_context(records: ReportRecords, shared: Mapping[str, Any]) -> dict[str
         "over_samples": any(method.accuracy.sample_low is not None for method in found.methods),
         "estimate_charts": estimate_charts(records),
         "class_chart": class_chart(records),
-        "page_classes": classes_table(records, MOST_CLASSES),
+        "page_classes": stamped({"classes": classes_table(records, MOST_CLASSES)}, stamp)["classes"],
         "confidence_charts": confidence_charts(records),
         "all_learning_charts": learning,
     }
 
 
-def _contents(tables: Mapping[str, Any], learning: list[Any]) -> list[tuple[str, str]]:
+def _contents(shared: Mapping[str, Any], learning: list[Any]) -> list[tuple[str, str]]:
     """Anchors and names of the sections that the page has."""
+    tables = shared["tables"]
     sections = {
         "accuracy": ("Accuracy", tables["methods"]),
         "classes": ("Classes", tables["classes"]),
@@ -60,6 +62,7 @@ def _contents(tables: Mapping[str, Any], learning: list[Any]) -> list[tuple[str,
         "networks": ("Size and speed", tables["networks"]),
         "final": ("Left to learn", tables["final"]),
         "cells": ("Every cell", True),
+        "sweep": ("Settings", shared["sweep"]),
         "protocol": ("What was run", True),
         "paper": ("Beside the paper", True),
     }

@@ -30,8 +30,8 @@ def methods_table(records: ReportRecords) -> Table | None:
         content.append(rows.row("Student before training", found.start, seen.start, None, None))
     first = len(content)
     for method, part in zip(found.methods, seen.methods, strict=True):
-        title = records.methods.title(method.objective)
-        content.append(rows.row(title, method.accuracy, part.accuracy, method.minus_reference, part))
+        title, validation = records.methods.title(method.objective), rows.validation.get(method.objective, "")
+        content.append(rows.row(title, method.accuracy, part.accuracy, method.minus_reference, part, validation))
     best = next((place for place, method in enumerate(found.methods) if method.objective == found.best), None)
     one_set = len({method.seeds for method in records.comparison.methods if method.seeds}) == 1
     emphasis = frozenset({first + best}) if best is not None and len(found.methods) > 1 and one_set else frozenset()
@@ -47,6 +47,12 @@ class _Rows:
         self.over_seeds = any(each.seed_low is not None for each in accuracies)
         self.over_samples = any(each.sample_low is not None for each in accuracies)
         self.kept_for_all = all(each.sample_low is not None for each in accuracies)
+        summaries = zip(records.comparison.methods, Traced(records).comparison.methods, strict=True)
+        self.validation: dict[str, Content] = {
+            method.objective: part.validation_mean("percent")
+            for method, part in summaries
+            if method.validation_mean is not None
+        }
         self.reference = None
         if found.reference is not None and (found.teacher is not None or len(found.methods) > 1):
             self.reference = records.methods.title(found.reference)
@@ -57,15 +63,24 @@ class _Rows:
             for heading, shown in (("over seeds", self.over_seeds), ("over test samples", self.over_samples))
             if shown
         ]
-        columns = [Column("method", text=True), Column("accuracy (%)"), *intervals]
+        validation = [Column("validation (%)")] if self.validation else []
+        columns = [Column("method", text=True), Column("accuracy (%)"), *intervals, *validation]
         if self.reference is not None:
             columns += [Column(f"minus {self.reference} (points)"), *intervals, Column("verdict", text=True)]
         return tuple(columns)
 
     def row(
-        self, title: str, estimate: Estimate, part: Traced, difference: Estimate | None, owner: Traced | None
+        self,
+        title: str,
+        estimate: Estimate,
+        part: Traced,
+        difference: Estimate | None,
+        owner: Traced | None,
+        validation: Content = "",
     ) -> Row:
         cells: list[Content] = [title, part.mean("percent"), *self._intervals(estimate, part, "percent")]
+        if self.validation:
+            cells.append(validation)
         if self.reference is not None:
             if difference is None or owner is None:
                 cells += [""] * (2 + self.over_seeds + self.over_samples)
