@@ -23,10 +23,7 @@ def domain_tables(records: DomainsRecords) -> dict[str, Table | None]:
 
 
 def main_table(records: DomainsRecords) -> Table:
-    """Every method but the controls in every domain.
-
-    Paper: tab:application, whose layout this is; the paper's own numbers are not shown.
-    """
+    """Every method but the controls in every domain, in the layout of the paper's main table."""
     caption = "Full-training accuracy (%): mean ± sample standard deviation (n − 1) over seeds."
     return _accuracies(records, "domains", caption, records.objectives(controls=False))
 
