@@ -136,6 +136,8 @@ def check_command(command: str) -> None:
     match words:
         case ["tpkd", *arguments] | ["accelerate", "launch", "-m", "tpkd", *arguments]:
             _check_tpkd(arguments)
+        case ["torchrun", *options] if "tpkd" in options:
+            _check_tpkd(options[options.index("tpkd") + 1 :])
         case ["make", *targets]:
             makefile = (ROOT / "Makefile").read_text()
             missing = [target for target in targets if not re.search(rf"^{target}:", makefile, re.M)]

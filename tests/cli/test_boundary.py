@@ -48,7 +48,7 @@ def refused(result, *parts):
         ("compare", "s3://bucket/run.yaml"),
         ("study", "blocking", "run.yaml", "--run", "s3://bucket/run"),
         ("study", "blocking", "run.yaml", "--out=s3://bucket/x.json"),
-        ("cache", "info", "s3://bucket/cache"),
+        ("cache", "merge", "s3://bucket/cache"),
         ("cache", "verify", "hdfs://x/cache"),
         ("cache", "import", "s3://x.npy", "--config", "run.yaml"),
         ("cache", "import", "x.npy", "--config", "run.yaml", "--ids=s3://ids.txt"),

@@ -23,9 +23,9 @@ def ran(monkeypatch):
     """The names of the cells that run, in this process."""
     found = []
 
-    def noting(jobs, work, **rest):
+    def noting(executor, jobs, on_event):
         found.extend(jobs)
-        inline_jobs(jobs, work, **rest)
+        inline_jobs(executor, jobs, on_event)
 
     monkeypatch.setattr(comparison, "run_jobs", noting)
     return found

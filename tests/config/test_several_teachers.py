@@ -70,7 +70,7 @@ def test_an_entry_is_overridden_by_its_number(two):
         ("teachers.0.top_k=3", "teachers.0.top_k: expected none, because an average of several teachers needs all"),
         ("teachers.0.cache=null", "teachers.0: expected a model, a cache, or both"),
         ("teachers.0.views={pad: 4}", "teachers.0.views.pad: expected 0 as in views, found 4"),
-        ("teachers={cache: a}", "teachers: Input should be a valid tuple"),
+        ("teachers={cache: a}", "teachers: expected a list, found"),
         ("views.mixup=0.5", "teachers.0.mixed: missing, and the teacher's cache has no answers to mixed images"),
     ],
 )

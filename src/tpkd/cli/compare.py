@@ -1,6 +1,5 @@
 """`tpkd compare`: objectives × seeds from one configuration."""
 
-import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,9 +9,11 @@ from rich.console import Console
 from rich.table import Table
 
 from tpkd.cli.console import say
+from tpkd.cli.executors import Address, Cpus, Gpus, Resources, executor_for
 from tpkd.cli.interruption import interruptible
 from tpkd.cli.options import Overrides, config_errors, split, whole_numbers
 from tpkd.cli.progress import grid_progress
+from tpkd.cli.status import show_status
 from tpkd.cli.sweep import compare_settings
 from tpkd.errors import extra
 from tpkd.report.numbers import percent, points
@@ -22,7 +23,12 @@ if TYPE_CHECKING:
 
 
 def compare(
-    config: Annotated[Path, typer.Argument(help="A run whose `output` names {objective} and {seed}; see configs/.")],
+    config: Annotated[
+        Path,
+        typer.Argument(
+            help="A run whose `output` names {objective} and {seed}, see configs/; with --status, a grid's directory."
+        ),
+    ],
     overrides: Overrides = None,
     methods: Annotated[
         str | None, typer.Option(help="Comma-separated names from `tpkd methods`; default: all.")
@@ -34,6 +40,16 @@ def compare(
     restart_changed: Annotated[
         bool, typer.Option("--restart-changed", help="Set runs with a different configuration aside and rerun them.")
     ] = False,
+    on: Annotated[str, typer.Option(help="Where cells run: local, ray or slurm; see docs/cluster.md.")] = "local",
+    address: Address = None,
+    cpus: Cpus = 1,
+    gpus: Gpus = 0,
+    partition: Annotated[str | None, typer.Option(help="Of SLURM.")] = None,
+    minutes: Annotated[int, typer.Option(help="Time limit of a SLURM job; it is requeued and continues.", min=1)] = 240,
+    submitit: Annotated[
+        str, typer.Option(help="slurm, or local to try --on slurm on a machine without SLURM.")
+    ] = "slurm",
+    status: Annotated[bool, typer.Option("--status", help="Show the cells of a grid's directory and exit.")] = False,
     sweep: Annotated[
         list[str] | None,
         typer.Option(help="NAME=VALUE,VALUE: compare settings on validation data. May be repeated."),
@@ -51,19 +67,22 @@ def compare(
 
     Example: tpkd compare configs/digits.yaml data.validation=0.1 --methods tpkd --sweep beta=0.5,1 --sweep rate=0.1,0.2
     """
+    if status:
+        show_status(config)
+        return
+    chosen = None if methods is None else split(methods)
+    executor = executor_for(on, Resources(jobs, cpus, gpus, address, partition, minutes, submitit))
     if sweep:
-        asked = None if methods is None else split(methods)
-        options = {"processes": jobs or cores(), "restart_changed": restart_changed}
-        compare_settings(config, overrides or [], sweep, asked, whole_numbers("--seeds", seeds), **options)
+        options = {"executor": executor, "restart_changed": restart_changed}
+        compare_settings(config, overrides or [], sweep, chosen, whole_numbers("--seeds", seeds), **options)
         return
     with extra("train"):
         from tpkd.compare.run import RECORD_NAME, open_grid
         from tpkd.compare.run import compare as run_grid
     with config_errors(config):
-        chosen = None if methods is None else split(methods)
         grid = open_grid(config, overrides or [], methods=chosen, seeds=whole_numbers("--seeds", seeds))
         with interruptible(lambda: "what is finished stays, the same command continues"), grid_progress() as watcher:
-            record = run_grid(grid, processes=jobs or cores(), restart_changed=restart_changed, watcher=watcher)
+            record = run_grid(grid, executor=executor, restart_changed=restart_changed, watcher=watcher)
     Console().print(comparison_table(record))
     if record.stamp:
         say(record.stamp)
@@ -98,12 +117,3 @@ def comparison_table(record: "ComparisonRecord") -> Table:
 
 def _spread(mean: float | None, deviation: float | None) -> str:
     return percent(mean) + ("" if deviation is None else f" ± {percent(deviation)}")  # one seed has none
-
-
-def cores() -> int:
-    """Default number of parallel cells: one per core, or one if there is a GPU."""
-    import torch
-
-    if torch.cuda.is_available():
-        return 1
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

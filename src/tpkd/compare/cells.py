@@ -15,16 +15,20 @@ from tpkd.compare.grid import STUDENTS_NAME, Grid, GridCell
 from tpkd.compare.owner.answers import ANSWERS_NAME, keep_scored
 from tpkd.compare.record import Cell, CellCurves, CellProgress, FinalState
 from tpkd.compare.start import LABELS_NAME, TEACHER_NAME, save_array
-from tpkd.compare.workers import OnProgress
 from tpkd.diagnosis.inputs import open_inputs
 from tpkd.diagnosis.record import DiagnosisRecord
 from tpkd.diagnosis.run import diagnose_files
 from tpkd.errors import InputError
+from tpkd.executors.jobs import OnProgress
 from tpkd.files import first_free, read_lines, read_parsed, read_text, reading, sha256, write_file
+from tpkd.lock import wait_until_free
 from tpkd.quality.answers import answer_files
 from tpkd.training.directory import TEST_LOGITS_NAME, read_result
 from tpkd.training.log import METRICS_NAME
 from tpkd.training.loop import train
+
+LEFT_OVER_SECONDS = 60.0
+"""How long the process of an earlier attempt may take to notice that its parent or its machine is gone."""
 
 _CURVES = ("label_loss", "conditional_loss", "blocked_share")
 
@@ -32,6 +36,7 @@ _CURVES = ("label_loss", "conditional_loss", "blocked_share")
 def run_cell(job: tuple[GridCell, Path], on_progress: OnProgress) -> None:
     """Train or resume one cell, then store its test logits, if it has any, and their diagnosis next to the others."""
     cell, directory = job
+    wait_until_free(cell.directory, LEFT_OVER_SECONDS)
     result = train(cell.config, on_step=lambda report: on_progress(report.step, report.num_steps))
     if not cell.config.evaluation.test:
         return

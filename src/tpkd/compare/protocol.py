@@ -84,7 +84,7 @@ FREE: dict[str, str] = {
     "checkpoints": "when the state of a run goes to disk",
     "log_every": "when a line is logged",
     "monitor_every": "when a batch is looked at",
-    "tensorboard": "a second copy of the log",
+    "tracking": "further copies of the log",
     "snapshots": "what is kept of a run; the studies look at CE's, whose states are compared",
     "snapshot_seeds": "which runs keep them",
 }

@@ -1,6 +1,7 @@
 """`tpkd compare`: objectives × seeds from one start, on the same data in the same order, with one teacher."""
 
 import json
+import socket
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,10 +16,12 @@ from tpkd.compare.protocol import paper_protocol, resolved_settings
 from tpkd.compare.record import Cell, ComparisonRecord, EnvironmentGroup, IdenticalLogits, MethodSettings
 from tpkd.compare.start import LABELS_NAME, TEACHER_NAME, OnStage, Shared, prepare
 from tpkd.compare.statistics import CONFIDENCE_LEVEL, summarize_methods
-from tpkd.compare.workers import JobEvent, run_jobs
 from tpkd.config.loading import Override
 from tpkd.config.schema import RunConfig
 from tpkd.errors import InputError
+from tpkd.executors.jobs import JobEvent, MakeExecutor, run_jobs
+from tpkd.executors.local import LocalExecutor
+from tpkd.executors.status import StatusWriter, announce
 from tpkd.files import read_parsed, write_file
 from tpkd.lock import Hold, locked
 from tpkd.objectives import describe
@@ -48,7 +51,12 @@ class Watcher:
 
 
 def compare(
-    grid: Grid, *, processes: int, threads: int = 1, restart_changed: bool = False, watcher: Watcher | None = None
+    grid: Grid,
+    *,
+    processes: int = 1,
+    executor: MakeExecutor | None = None,
+    restart_changed: bool = False,
+    watcher: Watcher | None = None,
 ) -> ComparisonRecord:
     """Run every unfinished cell of a grid, then write and return the record of all cells.
 
@@ -65,7 +73,7 @@ def compare(
         _keep_for_report(grid, shared, record)
         return record
 
-    options: dict[str, Any] = {"threads": threads, "restart_changed": restart_changed, "watcher": watcher}
+    options: dict[str, Any] = {"executor": executor, "restart_changed": restart_changed, "watcher": watcher}
     return work_through(grid, finish, processes=processes, **options)
 
 
@@ -73,8 +81,8 @@ def work_through(
     grid: Grid,
     finish: Callable[[Shared, dict[str, str]], AnyRecord],
     *,
-    processes: int,
-    threads: int = 1,
+    processes: int = 1,
+    executor: MakeExecutor | None = None,
     restart_changed: bool = False,
     watcher: Watcher | None = None,
 ) -> AnyRecord:
@@ -83,8 +91,8 @@ def work_through(
     Args:
         grid: what `plan_grid` or `plan_sweep` resolved.
         finish: called at the end, with what the cells share and the reason for each failure; makes the record.
-        processes: number of cells that run at the same time.
-        threads: per process.
+        processes: number of cells that run at the same time, on this machine.
+        executor: where cells run instead.
         restart_changed: set runs with a different configuration, teacher or data aside and rerun their cells; without
             it such a grid is refused.
         watcher: progress callbacks.
@@ -107,7 +115,8 @@ def work_through(
                 put_aside(grid, cell)
         waiting = [cell for cell in grid.cells if cell.asked and not is_complete(grid, cell)]
         watcher.on_plan(sum(cell.asked for cell in grid.cells) - len(waiting), len(waiting))
-        failures = _run(grid, waiting, processes, threads, watcher.on_cell, hold)
+        make = executor or (lambda work, directory: LocalExecutor(work, processes=processes))
+        failures = _run(grid, waiting, make, watcher.on_cell, hold) if waiting else {}
         hold.check()
         return finish(shared, failures)
 
@@ -137,11 +146,13 @@ def read_comparison(directory: Path) -> ComparisonRecord | None:
     return read_parsed(directory / RECORD_NAME, ComparisonRecord.from_json)
 
 
-def _run(
-    grid: Grid, cells: list[GridCell], processes: int, threads: int, on_event: OnEvent, hold: Hold
-) -> dict[str, str]:
+def _run(grid: Grid, cells: list[GridCell], make: MakeExecutor, on_event: OnEvent, hold: Hold) -> dict[str, str]:
     """Run the cells; returns the reason for each failure."""
     failures: dict[str, str] = {}
+    jobs = {cell.name: (cell, grid.directory) for cell in cells}
+    executor = make(run_cell, grid.directory)
+    announce(grid.directory, jobs, where=socket.gethostname())
+    status = StatusWriter(grid.directory, where=socket.gethostname())
 
     def note(event: JobEvent) -> None:
         if event.kind != "progress":
@@ -152,10 +163,11 @@ def _run(
             write_file(grid.directory / FAILURES_NAME / f"{event.job}.txt", text)
         elif event.kind == "finished":
             (grid.directory / FAILURES_NAME / f"{event.job}.txt").unlink(missing_ok=True)
+        if not event.where:  # elsewhere, the job's own machine has written it
+            status.note(event)
         on_event(event)
 
-    jobs = {cell.name: (cell, grid.directory) for cell in cells}
-    run_jobs(jobs, run_cell, processes=processes, threads=threads, on_event=note)
+    run_jobs(executor, jobs, note)
     return failures
 
 

@@ -24,8 +24,10 @@ from tpkd.geometry.averaging import average_probabilities, shares_of
 from tpkd.models.preparation import student_preparation
 from tpkd.models.student import build_student
 from tpkd.models.weights import weights_fingerprint
+from tpkd.remote_files import is_remote
 from tpkd.teacher import caching
 from tpkd.teacher.cache.build import BuildProgress
+from tpkd.teacher.cache.remote import readable_cache
 from tpkd.teacher.caching import OnNote, noted
 from tpkd.teacher.network import build_teacher, teacher_preparation
 from tpkd.teacher.opening import given_test_logits, open_teacher
@@ -75,7 +77,7 @@ def prepare(grid: Grid, on_stage: OnStage, on_note: OnNote = lambda sentence: No
     frozen = open_teacher(config, dataset, preparation, device)
     for key, section in config.named_teachers:
         if section.cache is not None and section.model is None:
-            caching.note_cached_teacher(Path(expand_data(section.cache)), dataset, noted(key, on_note))
+            caching.note_cached_teacher(readable_cache(expand_data(section.cache)), dataset, noted(key, on_note))
     open_cells = [cell for cell in grid.cells if cell.asked and read_result(cell.directory) is None]
     for cell in {(cell.objective, cell.variant): cell for cell in open_cells}.values():
         build_objective(cell.config, student, frozen)
@@ -112,7 +114,8 @@ def prepare(grid: Grid, on_stage: OnStage, on_note: OnNote = lambda sentence: No
 def _build_caches(grid: Grid, on_stage: OnStage, on_note: OnNote) -> None:
     for key, alone in each_alone(grid.base):
         assert alone.teacher is not None
-        if alone.teacher.cache is not None and alone.teacher.model is not None:
+        cache = alone.teacher.cache
+        if cache is not None and alone.teacher.model is not None and not is_remote(cache):
             tell = partial(_tell, on_stage, f"{key} cache")
             with keyed_as(key):
                 caching.build(alone, on_progress=tell, on_note=noted(key, on_note))

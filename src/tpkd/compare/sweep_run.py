@@ -16,6 +16,7 @@ from tpkd.compare.sweep_record import SWEEP_RECORD_NAME, SweepRecord, TrialCell,
 from tpkd.compare.sweep_tables import sweep_files
 from tpkd.config.loading import Override
 from tpkd.config.schema import RunConfig
+from tpkd.executors.jobs import MakeExecutor
 from tpkd.files import read_parsed, write_file
 
 
@@ -43,7 +44,12 @@ def read_sweep(directory: Path) -> SweepRecord | None:
 
 
 def run_sweep(
-    sweep: Sweep, *, processes: int, threads: int = 1, restart_changed: bool = False, watcher: Watcher | None = None
+    sweep: Sweep,
+    *,
+    processes: int = 1,
+    executor: MakeExecutor | None = None,
+    restart_changed: bool = False,
+    watcher: Watcher | None = None,
 ) -> SweepRecord:
     """Run every unfinished cell of a sweep; then write the record and the table of all of them.
 
@@ -59,7 +65,7 @@ def run_sweep(
             write_file(sweep.home / name, text)
         return record
 
-    options: dict[str, Any] = {"threads": threads, "restart_changed": restart_changed, "watcher": watcher}
+    options: dict[str, Any] = {"executor": executor, "restart_changed": restart_changed, "watcher": watcher}
     return work_through(sweep.grid, finish, processes=processes, **options)
 
 

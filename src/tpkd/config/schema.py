@@ -2,25 +2,30 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, StrictBool, model_validator
 
+from tpkd.config.optimizers import OptimizerConfig
 from tpkd.config.output import fill_output
+from tpkd.config.schedules import ConstantSchedule, ScheduleConfig, StepSchedule
 from tpkd.config.section import (
     Count,
     CountOrZero,
+    DataSource,
     Epochs,
     LocalPath,
+    Model,
     ModelOptions,
     NonNegativeReal,
     Output,
     PlainData,
     PositiveReal,
+    ReadablePath,
     Real,
     Section,
     Seed,
-    Source,
 )
 from tpkd.config.study import StudyConfig
+from tpkd.config.tracking import Tracking, translate_tensorboard
 
 
 class ColumnsConfig(Section):
@@ -57,10 +62,10 @@ class SplitsConfig(Section):
 class DataConfig(Section):
     """The data set."""
 
-    name: Source
+    name: DataSource
     """A name such as `digits`, `clinc150` or `cifar100`, or a kind and its path: `folder`, `csv`, `tsv`, `jsonl`,
     `parquet` or `arrow`, as in `folder:PATH`; `disk:FOLDER`, written by `save_to_disk`; `hf:ID`, from the hub; or
-    `vector:PATH`, features in `.npz`, `.safetensors` or `.npy` files."""
+    `vector:PATH`, features in `.npz`, `.safetensors` or `.npy` files. A path may be an address: `csv:s3://BUCKET/x`."""
     root: LocalPath | None = None
     """The folder with published data sets; default: the environment variable TPKD_DATA."""
     allow_singletons: bool = False
@@ -129,7 +134,7 @@ class TextConfig(Section):
 class StudentConfig(Section):
     """The network that learns. Its start depends on nothing but this section and the files it names."""
 
-    model: Source
+    model: Model
     """`builtin:mlp`, `builtin:resnet20`, `builtin:bert`, `timm:NAME` or `hf:PATH_OR_ID`."""
     options: ModelOptions = Field({})
     weights: LocalPath | None = None
@@ -149,7 +154,7 @@ class StudentConfig(Section):
 class TeacherConfig(Section):
     """The network that teaches: from a cache, or run at every step."""
 
-    model: Source | None = None
+    model: Model | None = None
     """If omitted, the cache is used as it is, whatever network it was built with."""
     options: ModelOptions = Field({})
     weights: LocalPath | None = None
@@ -167,8 +172,9 @@ class TeacherConfig(Section):
     """A file with the teacher's classes, one per line, if they differ from those of the data."""
     rename: dict[str, str] = Field({})
     """Teacher class -> class of the data, for classes with different names."""
-    cache: LocalPath | None = None
-    """The directory of its cache; if omitted, the teacher runs at every step."""
+    cache: ReadablePath | None = None
+    """The directory of its cache, or an address such as `s3://bucket/cache` to read one that is there; if omitted, the
+    teacher runs at every step."""
     cache_dtype: Literal["float16", "float32"] = "float16"
     top_k: Count | None = None
     """How many of its largest classes the cache keeps of each row, with the label and the total of all others; at most
@@ -226,39 +232,6 @@ class ObjectiveConfig(Section):
     settings: PlainData = Field({})
 
 
-class SGDConfig(Section):
-    """Stochastic gradient descent with momentum; weight decay on every parameter."""
-
-    name: Literal["sgd"] = "sgd"
-    learning_rate: PositiveReal
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    weight_decay: NonNegativeReal = 0.0
-
-
-class AdamWeightDecayConfig(Section):
-    """Google's Adam for BERT: no bias correction, decay on all but bias and LayerNorm."""
-
-    name: Literal["adam-weight-decay"] = "adam-weight-decay"
-    learning_rate: PositiveReal
-    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
-    eps: PositiveReal = 1e-6
-    weight_decay: NonNegativeReal = 0.01
-
-
-class ConstantSchedule(Section):
-    """The base rate throughout."""
-
-    name: Literal["constant"] = "constant"
-
-
-class WarmupLinearSchedule(Section):
-    """k / warmup of the base rate while k < warmup, then 1 - k / iterations, k counted from 0."""
-
-    name: Literal["warmup-linear"] = "warmup-linear"
-    warmup: CountOrZero
-    """Iterations."""
-
-
 class CheckpointConfig(Section):
     """When the state of the run is saved; does not affect results."""
 
@@ -297,8 +270,8 @@ class RunConfig(Section):
     """Several teachers in the place of `teacher`; objectives learn from an average of what they say."""
     initial: InitialConfig = InitialConfig()
     objective: ObjectiveConfig
-    optimizer: Annotated[SGDConfig | AdamWeightDecayConfig, Field(discriminator="name")]
-    schedule: Annotated[ConstantSchedule | WarmupLinearSchedule, Field(discriminator="name")] = ConstantSchedule()
+    optimizer: Annotated[OptimizerConfig, Field(discriminator="name")]
+    schedule: Annotated[ScheduleConfig, Field(discriminator="name")] = ConstantSchedule()
     seed: Seed = 42
     """Order of samples, choice of views, dropout, and the objective's own networks."""
     epochs: Count
@@ -327,10 +300,19 @@ class RunConfig(Section):
     log_every: Count = 10
     monitor_every: CountOrZero = 50
     """Steps between measurements of how much of the teacher is blocked on the batch; 0 = never."""
-    tensorboard: bool = True
+    tracking: Tracking | None = None
+    """Services that are told what `metrics.jsonl` says: `tensorboard`, `wandb`, `mlflow` or `trackio`; [] = none.
+    Default: TensorBoard if it is installed, otherwise none. Does not affect results."""
+    tensorboard: Annotated[StrictBool | None, Field(deprecated="use tracking", exclude=True)] = None
+    """The older form of `tracking`: true is [tensorboard], false is []."""
     study: StudyConfig = StudyConfig()
     methods: dict[str, PlainData] = Field({})
     """Overrides (dotted key -> value) for one objective, by its name."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _older_keys(cls, data: Any) -> Any:
+        return translate_tensorboard(data) if isinstance(data, dict) else data
 
     @model_validator(mode="before")
     @classmethod
@@ -352,6 +334,8 @@ class RunConfig(Section):
         late = [epoch for epoch in self.snapshots if epoch > self.epochs]
         if late:
             raise ValueError(f"snapshots: expected epochs up to {self.epochs}, found {late[0]}")
+        if isinstance(self.schedule, StepSchedule):
+            self.schedule.check_reached(self.epochs)
         for key, teacher in self.named_teachers:
             self._fits_teacher(key, teacher)
         self._check_several()

@@ -18,6 +18,7 @@ from tpkd.data.parts import WITHOUT_VALIDATION
 from tpkd.data.tables import RowReader, load_table
 from tpkd.data.vectors import load_vectors
 from tpkd.errors import InputError, did_you_mean
+from tpkd.remote_files import is_remote, local_path
 
 SPLITS = ("train", "test", "validation")
 DATA_VARIABLE = "TPKD_DATA"
@@ -76,7 +77,7 @@ def load_dataset(
         raise InputError(f"split: expected {', '.join(SPLITS[:-1])} or {SPLITS[-1]}, found {split!r}")
     check_dataset(name)
     kind, _, path = name.partition(":")
-    place = Path(path) if kind == "hf" else Path(root or ".") / path
+    place = local_path(path) if is_remote(path) or kind == "hf" else Path(root or ".") / path
     chosen = Columns.from_names(columns)
     if kind in TABLES:
         reader = TABLES[kind]

@@ -18,10 +18,14 @@ from tpkd.models.preparation import preprocessing
 from tpkd.teacher.cache.manifest import MANIFEST_NAME, read_manifest
 from tpkd.teacher.cache.read import TeacherCache, open_cache
 from tpkd.teacher.cache.recipe import CacheRecipe
+from tpkd.teacher.cache.remote import readable_cache
 from tpkd.teacher.network import build_teacher, teacher_preparation, teacher_source
 from tpkd.teacher.recipes import known_recipe, network_recipe, unnamed_recipe
 from tpkd.teacher.several import SeveralTeachers, each_alone, keyed_as
 from tpkd.teacher.teacher import CachedTeacher, OnlineTeacher, Teacher
+
+LOCATED_AT_ONCE = 65_536
+"""Samples whose rows are looked up together before a run starts."""
 
 
 def open_teacher(config: RunConfig, dataset: Dataset, preparation: Preparation, device: torch.device) -> Teacher | None:
@@ -91,7 +95,7 @@ def open_initial(
 
 
 def _built(place: str, command: str) -> Path:
-    directory = Path(expand_data(place))
+    directory = readable_cache(expand_data(place))
     if not (directory / MANIFEST_NAME).exists():
         raise InputError(f"{directory}: expected a cache, found no {MANIFEST_NAME}; `{command}` writes it")
     return directory
@@ -100,8 +104,10 @@ def _built(place: str, command: str) -> Path:
 def _open_whole(directory: Path, expected: CacheRecipe, dataset: Dataset, preparation: Preparation) -> TeacherCache:
     cache = open_cache(directory, expected=expected)
     views = preparation.num_views
-    # Before the first step rather than at the first step that needs the row.
-    cache.locate(np.repeat(dataset.ids, views), np.tile(np.arange(views), len(dataset)))
+    # Before the first step rather than at the first step that needs the row; some at a time, as there may be many.
+    for start in range(0, len(dataset), LOCATED_AT_ONCE):
+        ids = dataset.ids[start : start + LOCATED_AT_ONCE]
+        cache.locate(np.repeat(ids, views), np.tile(np.arange(views), len(ids)))
     return cache
 
 

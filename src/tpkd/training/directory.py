@@ -20,7 +20,8 @@ from tpkd.models.student import PROBE_NAME
 from tpkd.objectives.tpkd_kernel import has_kernel
 from tpkd.record import Record, added
 from tpkd.training.checkpoint import Checkpoints
-from tpkd.training.log import BOARD_NAME, LOG_NAME, METRICS_NAME
+from tpkd.training.log import LOG_NAME, METRICS_NAME
+from tpkd.training.trackers import TRACKED_NAMES
 
 CONFIG_NAME = "config.yaml"
 ENVIRONMENT_NAME = "environment.json"
@@ -30,13 +31,13 @@ SNAPSHOTS_NAME = "snapshots"
 STUDENT_NAME = "student.safetensors"
 TEST_LOGITS_NAME = "test-logits.safetensors"
 RUN_NAMES = (
-    *(CONFIG_NAME, ENVIRONMENT_NAME, METRICS_NAME, LOG_NAME, BOARD_NAME, PROBE_NAME, CHECKPOINTS_NAME, SNAPSHOTS_NAME),
-    *(STUDENT_NAME, TEST_LOGITS_NAME, RESULT_NAME),
+    *(CONFIG_NAME, ENVIRONMENT_NAME, METRICS_NAME, LOG_NAME, *TRACKED_NAMES, PROBE_NAME, CHECKPOINTS_NAME),
+    *(SNAPSHOTS_NAME, STUDENT_NAME, TEST_LOGITS_NAME, RESULT_NAME),
 )
 """All that a run writes; anything else in its directory is left alone."""
 ABANDONED_NAME = "abandoned"
 """Where runs are put, counted from 1, that ended before there was anything to continue from."""
-FREE_KEYS = ("output", "workers", "checkpoints", "tensorboard", "methods", "study")
+FREE_KEYS = ("output", "workers", "checkpoints", "tracking", "methods", "study")
 """What may differ when a run continues, because it changes no number."""
 
 _LIBRARIES = ("tpkd", "torch", "numpy", "accelerate", "safetensors", "transformers", "timm")

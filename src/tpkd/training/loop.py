@@ -30,6 +30,7 @@ from tpkd.training.schedule import rate_factor
 from tpkd.training.selection import Best, choose, share_buffers
 from tpkd.training.state import Progress, capture, restore
 from tpkd.training.step import NonFiniteError, StepOutcome, name_samples, take_step
+from tpkd.training.trackers import Trackers, chosen_trackers
 
 MAX_SKIPPED = 64
 """Steps in a row that mixed precision may leave out. Each halves its scale, which is then below any sensible one."""
@@ -89,10 +90,10 @@ def _train(run: Run, checkpoints: Checkpoints, hold: Hold, on_step: OnStep | Non
     config, main, directory = run.config, run.accelerator.is_main_process, hold.directory
     saved, notes = _find(run, checkpoints, directory)
     progress = Progress() if saved is None else restore(run, saved)
+    settings = dict(run_directory.flat_items("", config.model_dump(mode="json", exclude={"methods"})))
+    trackers = Trackers(chosen_trackers(config.tracking), directory, settings)
+    log = RunLog(directory, offset=progress.metrics_bytes, step=progress.step, trackers=trackers, writes=main)
     before, started = progress.seconds, time.monotonic()
-    log = RunLog(
-        directory, offset=progress.metrics_bytes, step=progress.step, tensorboard=config.tensorboard, writes=main
-    )
     with log:
         if abandoned is not None:
             log.note(f"a run of another configuration, without a checkpoint, was moved to {abandoned.name}")
@@ -102,7 +103,8 @@ def _train(run: Run, checkpoints: Checkpoints, hold: Hold, on_step: OnStep | Non
         batches = load_batches(run.batches, start=progress.step, workers=config.workers)
         with deferred() as asked, closing(batches):
             for step, samples in enumerate(batches, start=progress.step + 1):
-                rate = config.optimizer.learning_rate * rate_factor(config.schedule, step - 1, run.num_steps)
+                factor = rate_factor(config.schedule, step - 1, run.num_steps, run.epoch_of(step))
+                rate = config.optimizer.learning_rate * factor
                 set_rate(run.optimizer, rate)
                 look = run.can_look and config.monitor_every > 0 and step % config.monitor_every == 0
                 outcome = take_step(run, step, samples, look=look)

@@ -1,6 +1,7 @@
 """A run before its first step: everything that the loop uses, put together once."""
 
 import copy
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -30,7 +31,9 @@ from tpkd.teacher.opening import open_initial, open_teacher
 from tpkd.teacher.teacher import Teacher
 from tpkd.theory.monitor import MIN_CLASSES
 from tpkd.training.fitting import check_mixed, check_several, check_truncated
-from tpkd.training.optimizer import build_optimizer
+from tpkd.training.optimizer import build_optimizer, layer_scales
+from tpkd.training.schedule import check_warmup
+from tpkd.training.trackers import check_trackers
 from tpkd.training.weights import check_weighted, class_weights_of
 
 _PRECISION = {"fp32": "no", "fp16": "fp16", "bf16": "bf16"}
@@ -136,6 +139,7 @@ def start_accelerator(config: RunConfig) -> Any:
     with extra("train"):
         from accelerate import Accelerator
         from accelerate.state import AcceleratorState
+    refuse_sharding()
     AcceleratorState._reset_state()  # an earlier run of this process may have had another precision
     # Explicit, because processes on a machine without an accelerator would otherwise not find each other.
     cpu = config.device == "cpu" or not torch.accelerator.is_available()
@@ -146,6 +150,30 @@ def start_accelerator(config: RunConfig) -> Any:
     if config.precision == "fp16" and accelerator.device.type == "cpu":
         raise ConfigError("precision: fp16 needs an accelerator, expected fp32 or bf16 on a CPU")
     return accelerator
+
+
+_SHARDING = {
+    "ACCELERATE_USE_FSDP": "FSDP",
+    "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
+    "ACCELERATE_USE_MEGATRON_LM": "Megatron-LM",
+}
+"""What accelerate's launcher sets, and what it stands for."""
+
+
+def refuse_sharding() -> None:
+    """Refuse engines that split the student over processes: checkpoints and evaluation need it whole.
+
+    On a machine without GPUs accelerate would leave FSDP out without a word.
+
+    Raises:
+        ConfigError: names the engine and what to use instead.
+    """
+    for variable, engine in _SHARDING.items():
+        if os.environ.get(variable, "").lower() in ("1", "true", "yes", "on"):
+            raise ConfigError(
+                f"{engine}: not supported by tpkd train, which keeps the whole student in every process; launch "
+                f"without it (data parallel), or use tpkd_loss in your own {engine} loop (unset {variable})"
+            )
 
 
 def end_processes() -> None:
@@ -159,8 +187,9 @@ def check_names(config: RunConfig) -> None:
     """Refuse an objective, setting, data set or network of no such name, before anything is loaded or looked at.
 
     Raises:
-        ConfigError: names the key and the closest known name.
+        ConfigError: names the key and the closest known name, or the library of a tracker that is not installed.
     """
+    check_trackers(config.tracking)
     with keyed("objective"):
         try:
             create(config.objective.name, **config.objective.settings)
@@ -201,7 +230,9 @@ def assemble(config: RunConfig, accelerator: Any, directory: Path) -> Run:
         initial = open_initial(config, dataset, preparation, copy.deepcopy(student), device)
     module = TrainingModule(student, objective.modules())
     module.train()
-    optimizer = build_optimizer(config.optimizer, module.to(device))
+    with keyed("optimizer.layer_decay"):
+        scales = layer_scales(student, config.optimizer.layer_decay)
+    optimizer = build_optimizer(config.optimizer, module.to(device), scales)
     wrapped, optimizer = accelerator.prepare(module, optimizer)
     batches = TrainingBatches(
         dataset,
@@ -230,6 +261,7 @@ def assemble(config: RunConfig, accelerator: Any, directory: Path) -> Run:
         validation_dataset=validation,
     )
     run.check_shares()
+    check_warmup(config.schedule, run.num_steps)
     # Last: what was drawn until here, a probe fitted or only read, must not reach the dropout of the first step.
     # Processes have seeds of their own, counted in a circle because the last one has no next.
     set_seed((config.seed + accelerator.process_index) % SEEDS)

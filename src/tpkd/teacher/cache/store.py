@@ -8,8 +8,9 @@ from torch import Tensor
 
 from tpkd.errors import InputError
 from tpkd.teacher.cache.columns import TOP_K_COLUMNS
+from tpkd.teacher.cache.keys import Keys
 from tpkd.teacher.cache.recipe import CacheRecipe
-from tpkd.teacher.cache.rows import CacheRows, Keys
+from tpkd.teacher.cache.rows import CacheRows
 from tpkd.teacher.cache.truncation import has_rest, truncate
 
 
