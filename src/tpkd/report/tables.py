@@ -198,4 +198,4 @@ def latex_text(plain: str) -> str:
 
 
 WRITERS = {"md": to_markdown, "csv": to_csv, "tex": to_latex}
-"""Suffix of a file -> what writes a table into it."""
+"""Suffix of a table's file -> its writer."""
