@@ -68,6 +68,12 @@ class DataConfig(Section):
     class_weights: Literal["balanced"] | dict[str, NonNegativeReal] | None = None
     """How much the training samples of each class count: `balanced`, in inverse proportion to how many there are, or
     class -> weight, by default 1; for objectives that take weights."""
+    unlabelled: bool = False
+    """The training part has no labels, or none that are to be used: for objectives that need none. The test part has
+    labels, which are the classes."""
+    class_names: LocalPath | None = None
+    """All classes of unlabelled data, if the test part does not have each of them: a file with one per line, or weights
+    that record them, such as the teacher's."""
     columns: ColumnsConfig = ColumnsConfig()
     splits: SplitsConfig = SplitsConfig()
     test: Annotated[float, Field(gt=0, lt=1)] | None = None
@@ -81,6 +87,16 @@ class DataConfig(Section):
     def _has_one_test_part(self) -> Self:
         if self.test is not None and self.splits.test is not None:
             raise ValueError(f"test: expected none beside splits.test, found {self.test}")
+        return self
+
+    @model_validator(mode="after")
+    def _asks_for_labels_that_are_there(self) -> Self:
+        if self.class_names is not None and not self.unlabelled:
+            raise ValueError("class_names: expected none without unlabelled: true: the classes are the labels")
+        for name in ("class_weights", "test", "per_class"):
+            if self.unlabelled and getattr(self, name) is not None:
+                why = "training samples without labels have no classes"
+                raise ValueError(f"{name}: expected none beside unlabelled: true: {why}")
         return self
 
 
@@ -324,6 +340,10 @@ class RunConfig(Section):
             raise ValueError(
                 "teacher.mixed: missing, and the teacher's cache has no answers to mixed images; mixture takes the "
                 "mixture of its answers to both images, or leave out teacher.cache and the teacher runs at every step"
+            )
+        if self.data.unlabelled and self.teacher and self.teacher.top_k is not None:
+            raise ValueError(
+                "teacher.top_k: expected none beside data.unlabelled: true: a truncated cache keeps the label's class"
             )
         layers = (len(self.student.layers), len(self.teacher.layers) if self.teacher else 0)
         if layers[0] and layers[0] != layers[1]:

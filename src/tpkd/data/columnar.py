@@ -16,7 +16,7 @@ import numpy as np
 from tpkd.data.columns import Chosen, Columns
 from tpkd.data.dataset import Dataset, ImageColumn
 from tpkd.data.parts import find_files, find_part
-from tpkd.data.tables import Rows, check_row, check_text, encode_labels, sample_ids
+from tpkd.data.tables import Labelling, Rows, check_row, check_text, encode_labels, sample_ids
 from tpkd.errors import InputError, extra, reason, shortened, some
 from tpkd.files import file_size
 
@@ -44,7 +44,7 @@ def load_columnar(
     *,
     columns: Columns | None = None,
     splits: Mapping[str, str] | None = None,
-    allow_singletons: bool = False,
+    labelling: Labelling | None = None,
 ) -> Dataset:
     """Texts or encoded images with their labels, from a table with named and typed columns.
 
@@ -58,7 +58,7 @@ def load_columnar(
         path: the file or folder; for the hub, the id.
         columns: names of the columns; default: the usual ones.
         splits: names of the files or of the library's splits.
-        allow_singletons: accept a label that occurs once where others occur often.
+        labelling: which parts have labels.
 
     Raises:
         InputError: names the file, column or row.
@@ -72,16 +72,18 @@ def load_columnar(
         >>> load_columnar("disk", "train", folder).class_names
         ('no', 'yes')
     """
-    columns = columns or Columns()
-    tables = {part: _open(kind, part, path, splits) for part in dict.fromkeys(("train", split))}
-    read = {part: _rows(table, columns) for part, table in tables.items()}
-    (_, _, train), (chosen, inputs, part) = read["train"], read[split]
+    columns, labelling = columns or Columns(), labelling or Labelling()
+    tables = {part: _open(kind, part, path, splits) for part in labelling.parts(split)}
+    read = {part: _rows(table, labelling.columns(part, columns)) for part, table in tables.items()}
+    rows = {part: part_rows for part, (_, _, part_rows) in read.items()}
+    chosen, inputs, _ = read[split]
     if read["train"][0].kind != chosen.kind:
-        raise InputError(f"{part.where}: expected the column of {train.where}, found {chosen.input!r}")
-    classes = _class_names(tables["train"], read["train"][0].label)
-    labels, class_names = encode_labels(train, part, classes=classes, allow_singletons=allow_singletons)
-    notes = tuple(note for note in [tables[split].note] if note is not None)
-    ids = sample_ids(split, train, part)
+        raise InputError(f"{rows[split].where}: expected the column of {rows['train'].where}, found {chosen.input!r}")
+    source = labelling.source
+    declared = _class_names(tables[source], read[source][0].label) if source in tables else None
+    labels, class_names = encode_labels(rows, split, labelling, declared=declared)
+    notes = labelling.notes(f"{kind}:{path}", tables[split].note)
+    ids = sample_ids(split, rows["train"], rows[split])
     return Dataset(f"{kind}:{path}", split, chosen.kind, inputs, labels, ids, class_names, notes)
 
 
@@ -99,10 +101,10 @@ def _rows(table: _Table, columns: Columns) -> tuple[Chosen, Any, Rows]:
         read = {name: values.column(name).to_pylist() for name in held}
     if not len(values):
         raise InputError(f"{where}: expected at least one row, found none")
-    labels = _named(table, chosen.label, read[chosen.label])
+    labels = [None] * len(values) if chosen.label is None else _named(table, chosen.label, read[chosen.label])
     ids = [None] * len(labels) if chosen.id is None else read[chosen.id]
     rows = [
-        check_row(where, line, label, sample_id, with_id=chosen.id is not None)
+        check_row(where, line, label, sample_id, with_id=chosen.id is not None, labelled=columns.labelled)
         for line, (label, sample_id) in enumerate(zip(labels, ids, strict=True), 1)
     ]
     if chosen.kind == "text":
@@ -121,10 +123,10 @@ def _images(table: _Table, column: str) -> ImageColumn:
     return ImageColumn(table.where, cells, column, np.arange(len(cells)))
 
 
-def _class_names(table: _Table, column: str) -> list[str] | None:
+def _class_names(table: _Table, column: str | None) -> list[str] | None:
     import datasets
 
-    feature = table.data.features[column]
+    feature = None if column is None else table.data.features[column]
     return list(feature.names) if isinstance(feature, datasets.ClassLabel) else None
 
 
@@ -134,7 +136,8 @@ def _named(table: _Table, column: str, labels: list[Any]) -> list[Any]:
         return labels
     for line, label in enumerate(labels, 1):
         if label is None or not 0 <= label < len(names):
-            hint = "; this part has no labels: choose another with data.splits" if label == -1 else ""
+            way_out = "choose another with data.splits, or set data.unlabelled: true for objectives that need none"
+            hint = f"; this part has no labels: {way_out}" if label == -1 else ""
             problem = f"expected 0 to {len(names) - 1}, one of its {len(names)} class names, found {label}{hint}"
             raise InputError(f"{table.where}: line {line}: {column}: {problem}")
     return [names[label] for label in labels]

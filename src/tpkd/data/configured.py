@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tpkd.class_names import read_class_names
 from tpkd.config.loading import expand_data, keyed
 from tpkd.config.schema import RunConfig
 from tpkd.data.dataset import Dataset
@@ -25,6 +26,8 @@ def load_data(config: RunConfig, split: str) -> Dataset:
             allow_singletons=data.allow_singletons,
             columns=data.columns.given,
             splits={name: expand_data(part) for name, part in data.splits.given.items()},
+            unlabelled=data.unlabelled,
+            class_names=None if data.class_names is None else read_class_names(expand_data(data.class_names)),
         )
         if held_out:
             assert data.test is not None

@@ -1,4 +1,4 @@
-"""Labelled samples with stable ids: the common form of every data set."""
+"""Samples with labels and stable ids: the common form of every data set."""
 
 import hashlib
 import io
@@ -22,6 +22,8 @@ IMAGE_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Formats Pillow may decode, whatever the suffix: for some other formats it runs external programs."""
 MAX_IMAGE_BYTES = 1 << 30
 """Of an encoded image that a table names by its path."""
+NO_LABEL = -100
+"""The label of every sample of a part that has no labels, the value that losses ignore."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,8 @@ class Dataset:
     """Samples of one split, in a fixed order.
 
     `kind` says what the inputs are: "vector" float32 (n, D), "image" uint8 (n, H, W, channels) or files of images,
-    "text" strings. `ids` are distinct and do not change when samples are removed or reordered.
+    "text" strings. `ids` are distinct and do not change when samples are removed or reordered. All samples have a label
+    or, in a part without labels, none has: then each label is `NO_LABEL`.
 
     Example:
         >>> import numpy as np
@@ -146,7 +149,7 @@ class Dataset:
                 f"found {wrong!r}{' more than once' if wrong else ''}"
             )
         outside = (self.labels < 0) | (self.labels >= self.num_classes)
-        if outside.any():
+        if outside.any() and (self.labels != NO_LABEL).any():
             row = int(outside.argmax())
             raise InputError(
                 f"{self.name} ({self.split}): expected labels from 0 to {self.num_classes - 1}, "
@@ -164,6 +167,15 @@ class Dataset:
     def num_classes(self) -> int:
         """The number of classes."""
         return len(self.class_names)
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the samples have labels."""
+        return bool(self.labels[0] != NO_LABEL)
+
+    def without_labels(self) -> "Dataset":
+        """The same samples without their labels."""
+        return replace(self, labels=np.full(len(self), NO_LABEL))
 
     def take(self, positions: Sequence[int] | NDArray[np.int64]) -> RawInputs:
         """Raw inputs at the given positions, images decoded; an array if all have the same size."""

@@ -1,7 +1,8 @@
 """Data sets by name or path."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -14,7 +15,7 @@ from tpkd.data.dataset import Dataset
 from tpkd.data.digits import load_digits
 from tpkd.data.folder import load_folder
 from tpkd.data.jsonl import jsonl_rows
-from tpkd.data.tables import RowReader, load_table
+from tpkd.data.tables import Labelling, RowReader, load_table
 from tpkd.data.vectors import load_vectors
 from tpkd.errors import InputError, did_you_mean
 
@@ -45,6 +46,8 @@ def load_dataset(
     allow_singletons: bool = False,
     columns: Mapping[str, str] | None = None,
     splits: Mapping[str, str] | None = None,
+    unlabelled: bool = False,
+    class_names: Sequence[str] | None = None,
 ) -> Dataset:
     """A data set as labelled samples with stable ids.
 
@@ -62,6 +65,8 @@ def load_dataset(
             is refused, because it is usually a stray comma or a typo.
         columns: from `text`, `image`, `label` or `id` to the column of a table; default: the usual names.
         splits: from a split to its file in the directory, or to its name in `datasets`; default: the usual names.
+        unlabelled: the training part has no labels, or none that are to be read; classes are those of the test part.
+        class_names: all classes in order, for unlabelled data whose test part does not have every class.
 
     Raises:
         InputError: an unknown name or split, or files that are missing or not as described; names the file and row.
@@ -77,18 +82,28 @@ def load_dataset(
     kind, _, path = name.partition(":")
     place = Path(path) if kind == "hf" else Path(root or ".") / path
     chosen = Columns.from_names(columns)
+    labelling = Labelling(unlabelled, None if class_names is None else tuple(class_names), allow_singletons)
     if kind in TABLES:
-        reader = TABLES[kind]
-        return load_table(split, place, kind, reader, columns=chosen, splits=splits, allow_singletons=allow_singletons)
+        return load_table(split, place, kind, TABLES[kind], columns=chosen, splits=splits, labelling=labelling)
     if kind in columnar.KINDS:
-        return columnar.load_columnar(
-            kind, split, place, columns=chosen, splits=splits, allow_singletons=allow_singletons
-        )
+        return columnar.load_columnar(kind, split, place, columns=chosen, splits=splits, labelling=labelling)
     chosen.refuse(name)
     if kind == "vector":
-        return load_vectors(split, place, splits=splits, allow_singletons=allow_singletons)
+        return load_vectors(split, place, splits=splits, labelling=labelling)
     if splits:
         raise InputError(f"{name}: expected no data.splits, found {', '.join(splits)}: its parts have fixed names")
+    if kind == "folder":
+        return load_folder(split, place, labelling)
+    if class_names is not None:
+        raise InputError(f"{name}: expected no data.class_names: it has classes of its own")
+    dataset = _load_labelled(name, split, place, root)
+    if labelling.has_labels(split):
+        return dataset
+    return replace(dataset.without_labels(), notes=labelling.notes(name, *dataset.notes))
+
+
+def _load_labelled(name: str, split: str, place: Path, root: str | Path | None) -> Dataset:
+    kind = name.partition(":")[0]
     if kind in LOADERS:
         return LOADERS[kind](split, place)
     if split == "validation":

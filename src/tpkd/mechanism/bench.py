@@ -173,6 +173,8 @@ def open_bench(
     """
     beta = PAPER_BETA if compared is None else study_beta(config, compared)
     check_names(config)
+    if config.data.unlabelled:
+        raise ConfigError("data.unlabelled: expected false: a study looks at training samples with their labels")
     directory = Path(directory or config.directory)
     _check_snapshots(config)
     if not (directory / CONFIG_NAME).exists():

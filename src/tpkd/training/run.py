@@ -29,7 +29,7 @@ from tpkd.objectives.base import Batch
 from tpkd.teacher.opening import open_initial, open_teacher
 from tpkd.teacher.teacher import Teacher
 from tpkd.theory.monitor import MIN_CLASSES
-from tpkd.training.fitting import check_mixed, check_truncated
+from tpkd.training.fitting import check_labelled, check_mixed, check_truncated
 from tpkd.training.optimizer import build_optimizer
 from tpkd.training.weights import check_weighted, class_weights_of
 
@@ -72,8 +72,8 @@ class Run:
 
     @property
     def can_look(self) -> bool:
-        """Whether there is a teacher to look at a batch with, and a relation among incorrect classes to look at."""
-        return self.teacher is not None and self.dataset.num_classes >= MIN_CLASSES
+        """Whether there are a teacher and labels to look at a batch with, and a relation among incorrect classes."""
+        return self.teacher is not None and self.dataset.labelled and self.dataset.num_classes >= MIN_CLASSES
 
     @property
     def num_steps(self) -> int:
@@ -157,9 +157,10 @@ def check_names(config: RunConfig) -> None:
     """
     with keyed("objective"):
         try:
-            create(config.objective.name, **config.objective.settings)
+            objective = create(config.objective.name, **config.objective.settings)
         except TypeError as error:
             raise ConfigError(f"objective.settings: {error}, found {config.objective.settings}") from error
+    check_labelled(config, objective)
     with keyed("data"):
         check_dataset(config.data.name)
     with keyed("student"):
@@ -255,6 +256,7 @@ def build_objective(config: RunConfig, student: Classifier, teacher: Teacher | N
             "no features of teacher.layers in it" if config.teacher and config.teacher.layers else "no teacher.layers"
         )
         raise ConfigError(f"teacher.cache: {held}, and objective {chosen.name!r} compares layers")
+    check_labelled(config, objective)
     check_truncated(config, objective, teacher)
     check_mixed(config, objective)
     check_weighted(config, objective)

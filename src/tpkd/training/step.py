@@ -69,7 +69,7 @@ def take_step(run: Run, step: int, samples: SampleBatch, *, look: bool = False) 
         NonFiniteError: before anything moved.
     """
     before = random_state() if "post_step" in run.objective.needs else None
-    count = run.accelerator.reduce(_valid_rows(samples.labels).sum().to(run.accelerator.device))
+    count = run.accelerator.reduce(_counted_rows(run, samples).sum().to(run.accelerator.device))
     seen = _Seen(count, _sum_of_weights(run, samples))
     run.optimizer.zero_grad()
     if "objective_gradients" in run.objective.needs:
@@ -163,7 +163,7 @@ def _forward(run: Run, step: int, piece: SampleBatch, num_items: Tensor, look: b
         teacher = _answers(run.teacher, piece, with_layers=bool(layers))
     return Batch(
         student_logits=output["logits"],
-        labels=piece.labels,
+        labels=piece.labels if run.dataset.labelled else None,
         teacher_logits=None if teacher is None else teacher.logits,
         initial_logits=initial,
         features=output["features"] if "features" in needs else None,
@@ -235,7 +235,7 @@ class _Seen:
 
     def add(self, run: Run, piece: SampleBatch, batch: Batch, losses: Mapping[str, Tensor], look: bool) -> None:
         batch = replace(batch, student_logits=batch.student_logits.detach())
-        share = _valid_rows(piece.labels).sum() / self.count.clamp(min=1)
+        share = _counted_rows(run, piece).sum() / self.count.clamp(min=1)
         self._add("loss", {name: loss.detach() for name, loss in losses.items()})
         with torch.no_grad():
             self._add("metric", {name: value.to(share) * share for name, value in run.objective.metrics(batch).items()})
@@ -271,8 +271,14 @@ class _Seen:
         return f"{problem} {name_samples(chosen or torch.cat([piece.sample_ids for piece, _ in self._rows]).tolist())}"
 
 
+def _counted_rows(run: Run, samples: SampleBatch) -> Tensor:
+    """Which samples count: those with a valid label, or all where training samples have none."""
+    valid = _valid_rows(samples.labels)
+    return valid if run.dataset.labelled else torch.ones_like(valid)
+
+
 def _valid_rows(labels: Tensor) -> Tensor:
-    """Which samples count: those of a class that is not to be ignored, or of a soft label that is not all zero."""
+    """Which labels are valid: those of a class that is not to be ignored, or soft ones that are not all zero."""
     return (labels != 0).any(-1) if labels.is_floating_point() else labels != IGNORE_INDEX
 
 
