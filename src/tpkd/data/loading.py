@@ -20,6 +20,8 @@ from tpkd.data.vectors import load_vectors
 from tpkd.errors import InputError, did_you_mean
 
 SPLITS = ("train", "test", "validation")
+OWN = "python"
+"""The name of a data set that a program brings along."""
 DATA_VARIABLE = "TPKD_DATA"
 
 Loader: TypeAlias = Callable[[str, Path], Dataset]
@@ -117,6 +119,9 @@ def check_dataset(name: str) -> None:
     Example:
         >>> check_dataset("folder:photos")
     """
+    if name == OWN:
+        problem = f"{OWN!r} is a data set that a program gives to tpkd.training.fit"
+        raise InputError(f"data set: {problem}, and cannot be loaded without that program")
     kinds = (*LOADERS, "vector", *TABLES, *columnar.KINDS)
     names = ("digits", *PUBLISHED, *(f"{kind}:{'ID' if kind == 'hf' else 'PATH'}" for kind in kinds))
     kind, _, path = name.partition(":")

@@ -1,7 +1,7 @@
 """A run before its first step: everything that the loop uses, put together once."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -48,6 +48,16 @@ class TrainingModule(nn.Module):
     def forward(self, inputs: ModelInputs, layers: tuple[int, ...]) -> dict[str, Any]:
         """Logits, penultimate features and layer features of the student."""
         return vars(self.student.outputs(inputs, layers))  # a dict, because wrappers look for tensors in it
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a program brings along instead of naming it in the configuration."""
+
+    data: Mapping[str, Dataset]
+    """The parts of the data set, by their names."""
+    student: Classifier | None = None
+    teacher: Teacher | None = None
 
 
 @dataclass
@@ -149,8 +159,10 @@ def end_processes() -> None:
     PartialState().destroy_process_group()
 
 
-def check_names(config: RunConfig) -> None:
+def check_names(config: RunConfig, given: Given | None = None) -> None:
     """Refuse an objective, setting, data set or network of no such name, before anything is loaded or looked at.
+
+    Names that stand for what is `given` are not looked up.
 
     Raises:
         ConfigError: names the key and the closest known name.
@@ -161,17 +173,25 @@ def check_names(config: RunConfig) -> None:
         except TypeError as error:
             raise ConfigError(f"objective.settings: {error}, found {config.objective.settings}") from error
     check_labelled(config, objective)
-    with keyed("data"):
-        check_dataset(config.data.name)
-    with keyed("student"):
-        check_model(config.student.model)
-    if config.teacher is not None and config.teacher.model is not None:
+    if given is None:
+        with keyed("data"):
+            check_dataset(config.data.name)
+    if given is None or given.student is None:
+        with keyed("student"):
+            check_model(config.student.model)
+    if config.teacher is not None and config.teacher.model is not None and (given is None or given.teacher is None):
         with keyed("teacher"):
             check_model(config.teacher.model)
 
 
-def assemble(config: RunConfig, accelerator: Any, directory: Path) -> Run:
+def assemble(config: RunConfig, accelerator: Any, directory: Path, given: Given | None = None) -> Run:
     """Build everything a configuration names and check that it fits together, before anything is computed.
+
+    Args:
+        config: the run.
+        accelerator: its devices and processes.
+        directory: where it is kept.
+        given: what is used instead of what the configuration names.
 
     Raises:
         InputError: names the key, file, class or field that does not fit.
@@ -179,13 +199,20 @@ def assemble(config: RunConfig, accelerator: Any, directory: Path) -> Run:
     from accelerate.utils import set_seed
 
     device = accelerator.device
-    dataset, test_dataset = load_data(config, "train"), load_data(config, "test")
+    own = None if given is None else given.data
+    dataset, test_dataset = load_data(config, "train", own), load_data(config, "test", own)
     if dataset.class_names != test_dataset.class_names:
         raise ConfigError(f"data: the test split of {dataset.name} has other classes than the training split")
     preparation = student_preparation(config, dataset)
-    with accelerator.main_process_first():  # the first one fits and publishes a probe, the others read it
-        student = build_student(config, dataset, directory=directory, device=device)
-    teacher = open_teacher(config, dataset, preparation, device)
+    if given is not None and given.student is not None:
+        student = given.student
+    else:
+        with accelerator.main_process_first():  # the first one fits and publishes a probe, the others read it
+            student = build_student(config, dataset, directory=directory, device=device)
+    if given is not None and given.teacher is not None:
+        teacher: Teacher | None = given.teacher.to(device)
+    else:
+        teacher = open_teacher(config, dataset, preparation, device)
     objective = build_objective(config, student, teacher)
     initial = None
     if "initial_logits" in objective.needs:
