@@ -7,7 +7,7 @@ import numpy as np
 
 from tpkd.data.dataset import NO_LABEL, Dataset, ImageFiles, path_id
 from tpkd.data.labels import first_twin, sort_labels
-from tpkd.data.parts import VALIDATION_NAMES, find_part
+from tpkd.data.parts import VALIDATION_NAMES, Part, find_part
 from tpkd.data.tables import Labelling
 from tpkd.errors import InputError, some
 from tpkd.files import reading
@@ -23,7 +23,7 @@ def load_folder(split: str, root: Path, labelling: Labelling | None = None) -> D
     """Images under `root/train/CLASS/` and `root/test/CLASS/`, decoded on access.
 
     Without `test/`, the folder `val/`, `valid/`, `validation/` or `dev/` is the test part; beside it, such a folder is
-    the validation part.
+    the validation part. Without any of these, `root` itself is the training part, and there is no test part.
 
     Classes are the folders of the training part that hold images, in numerical order if all names are numbers, else in
     alphabetical order. Hidden files and folders, those that operating systems leave behind, and empty folders are
@@ -35,7 +35,7 @@ def load_folder(split: str, root: Path, labelling: Labelling | None = None) -> D
     part, or `labelling.class_names`.
     """
     labelling = labelling or Labelling()
-    parts = {wanted: find_part(root, wanted, _parts(root)) for wanted in labelling.parts(split)}
+    parts = {wanted: _find(root, wanted) for wanted in labelling.parts(split)}
     part = parts[split]
     read = {
         wanted: _images_by_class(root / found.name) for wanted, found in parts.items() if labelling.has_labels(wanted)
@@ -65,8 +65,15 @@ def _class_names(folder: Path, images: dict[str, list[Path]]) -> tuple[str, ...]
     return class_names
 
 
-def _parts(root: Path) -> list[str]:
-    return [name for name in ("train", "test", *VALIDATION_NAMES) if (root / name).is_dir()]
+def _find(root: Path, split: str) -> Part:
+    """The folder of a part, relative to the root."""
+    present = [name for name in ("train", "test", *VALIDATION_NAMES) if (root / name).is_dir()]
+    if present:
+        return find_part(root, split, present)
+    if split != "train":
+        way_out = f"or data.{split}: 0.2 to hold out a share of each class"
+        raise InputError(f"{root}: expected the folders train and {split}, found neither; {way_out}")
+    return Part(".")
 
 
 def _images_by_class(folder: Path) -> dict[str, list[Path]]:

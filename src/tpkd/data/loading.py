@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TypeAlias
 
 from tpkd.data import columnar
@@ -16,7 +16,7 @@ from tpkd.data.digits import load_digits
 from tpkd.data.folder import load_folder
 from tpkd.data.jsonl import jsonl_rows
 from tpkd.data.tables import Labelling, RowReader, load_table
-from tpkd.data.vectors import load_vectors
+from tpkd.data.vectors import SUFFIXES, load_vectors
 from tpkd.errors import InputError, did_you_mean
 
 SPLITS = ("train", "test", "validation")
@@ -126,8 +126,18 @@ def check_dataset(name: str) -> None:
     names = ("digits", *PUBLISHED, *(f"{kind}:{'ID' if kind == 'hf' else 'PATH'}" for kind in kinds))
     kind, _, path = name.partition(":")
     if kind not in kinds if path else name not in names:
-        hint = did_you_mean(name, names)
-        raise InputError(f"data set: expected one of {', '.join(names)}, found {name!r}{hint}")
+        raise InputError(f"data set: expected one of {', '.join(names)}, found {name!r}{_hint(name, names, kinds)}")
+
+
+def _hint(name: str, names: Sequence[str], kinds: Sequence[str]) -> str:
+    """What may have been meant: a path lacks its kind."""
+    suffix = PurePath(name).suffix.removeprefix(".").lower()
+    kind = "vector" if suffix in SUFFIXES else suffix
+    if kind in kinds:
+        return f"; did you mean {kind}:{name}?"
+    if "/" in name or Path(name).is_dir():
+        return f"; a path needs its kind before it, such as folder:{name} or csv:{name}"
+    return did_you_mean(name, names)
 
 
 def _published_root(name: str, root: str | Path | None) -> Path:
