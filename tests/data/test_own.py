@@ -124,7 +124,7 @@ ONE = (np.ones(2), 0, "a")
         ([(np.ones(2, np.int64), 0, "b")], r"sample 'b': x: expected floating-point numbers, .* int64 of shape \(2,\)"),
         ([(np.empty(0), 0, "b")], r"sample 'b': x: expected floating-point numbers"),
         ([(np.zeros((4, 4, 5), np.uint8), 0, "b")], r"sample 'b': x: expected an image as uint8 .* \(4, 4, 5\)"),
-        ([(" ", 0, "b")], "sample 'b': x: expected a text, found ' '"),
+        ([(" ", 0, "b")], "sample 'b': x: expected a text, found none"),
         ([({"input_ids": 3}, 0, "b")], "sample 'b': x: expected a text, an array or an image, found dict"),
     ],
 )

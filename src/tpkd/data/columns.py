@@ -10,6 +10,8 @@ TEXT_NAMES = ("text", "sentence", "utterance", "content")
 IMAGE_NAMES = ("image", "img")
 LABEL_NAMES = ("label", "labels", "category", "intent", "class", "target", "fine_label")
 ROLES = ("text", "image", "label", "id")
+MAX_COLUMNS = 100_000
+"""Of a table; more are a sign that it is not one."""
 
 
 class Chosen(NamedTuple):
@@ -92,6 +94,8 @@ you mean topics?
         Raises:
             InputError: a column is missing, is there twice, or could be one of several.
         """
+        if len(found) > MAX_COLUMNS:
+            raise InputError(f"{where}: expected at most {MAX_COLUMNS} columns, found {len(found)}")
         for role, name in self.given.items():
             if name not in found:
                 problem = f"expected the column {name!r} of data.columns.{role}"

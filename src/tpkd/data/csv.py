@@ -31,7 +31,8 @@ def csv_rows(path: Path, columns: Columns, *, delimiter: str = ",") -> Iterator[
                 raise InputError(f"{line}: expected a row, found the column names again")
             yield reader.line_num, fields[text], _at(label, fields), _at(sample_id, fields)
     except csv.Error as error:
-        raise InputError(f"{path}: line {reader.line_num}: not CSV: {error}") from error
+        hint = "; is a quotation mark before it never closed?" * ("field limit" in str(error) or "end of" in str(error))
+        raise InputError(f"{path}: line {reader.line_num}: not CSV: {error}{hint}") from error
 
 
 def _at(place: int | None, fields: list[str]) -> str | None:

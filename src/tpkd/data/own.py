@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tpkd.data.dataset import NO_LABEL, Dataset, Kind, StoredInputs, path_id
-from tpkd.data.labels import has_text
+from tpkd.data.labels import text_problem
 from tpkd.data.loading import OWN
 from tpkd.errors import InputError, did_you_mean, shortened
 
@@ -166,8 +166,8 @@ def _whole(value: Any) -> int | None:
 def _read(sample: str, x: Any) -> tuple[_Form, np.ndarray | str]:
     """The form of an input, and the input itself: a text, an image `(H, W, channels)` or an array of float32."""
     if isinstance(x, str):
-        if not has_text(x):
-            raise InputError(f"{sample}: x: expected a text, found {shortened(repr(x), 60)}")
+        if problem := text_problem(x):
+            raise InputError(f"{sample}: x: {problem}")
         return _Form("text"), x
     if isinstance(x, Tensor):
         array = (x.detach().float() if x.is_floating_point() else x.detach()).cpu().numpy()

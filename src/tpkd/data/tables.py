@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tpkd.data.columns import Columns
 from tpkd.data.dataset import NO_LABEL, Dataset, path_id
-from tpkd.data.labels import check_singletons, first_twin, has_text, label_problem, sort_labels
+from tpkd.data.labels import check_singletons, first_twin, label_problem, sort_labels, text_problem
 from tpkd.data.parts import find_files
 from tpkd.errors import InputError, did_you_mean, shortened
 
@@ -216,9 +216,10 @@ def check_text(where: object, line: int, text: object) -> str:
         >>> check_text("a.csv", 2, "hello")
         'hello'
     """
-    if not isinstance(text, str) or not has_text(text):
-        found = "none" if isinstance(text, str) else shortened(repr(text), 60)
-        raise InputError(f"{where}: line {line}: text: expected a text, found {found}")
+    if not isinstance(text, str):
+        raise InputError(f"{where}: line {line}: text: expected a text, found {shortened(repr(text), 60)}")
+    if problem := text_problem(text):
+        raise InputError(f"{where}: line {line}: text: {problem}")
     return text
 
 
