@@ -29,6 +29,7 @@ from tpkd.data.parts import find_files, find_part
 from tpkd.data.tables import Labelling, Rows, check_row, check_text, encode_labels, sample_ids
 from tpkd.errors import InputError, extra, reason, shortened, some
 from tpkd.files import file_size, read_bounded, reading
+from tpkd.hub import hub_answers, hub_or_cache
 
 KINDS = ("parquet", "arrow", "disk", "hf")
 MAX_STATE_BYTES = 16 << 20
@@ -251,10 +252,12 @@ def _fetch(name: str) -> Any:
             f"hf:{name}: expected an id of the hub, found a path of that name here; did you mean disk:{name}?"
         )
     try:
-        return datasets.load_dataset(hub_id, configuration or None)
+        with hub_or_cache():
+            return datasets.load_dataset(hub_id, configuration or None)
     except Exception as error:  # of requests, the hub's client, the library and its readers
         way_out = "where there is a network, save it with save_to_disk, then use disk:FOLDER"
-        raise InputError(f"hf:{name}: cannot be fetched: {shortened(reason(error))}; {way_out}") from error
+        problem = shortened(reason(error)) if hub_answers() else "the hub does not answer, and no copy is in its cache"
+        raise InputError(f"hf:{name}: cannot be fetched: {problem}; {way_out}") from error
 
 
 @contextmanager
