@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from tpkd.cli.progress import Display, counted, display, grid_progress
-from tpkd.compare.workers import JobEvent
+from tpkd.executors.jobs import JobEvent
 
 
 def test_a_stage_is_done_once(capsys):

@@ -35,9 +35,10 @@ labels = torch.arange(40) % 4
 np.save(here / "labels.npy", labels.numpy())
 np.save(here / "teacher.npy", torch.randn(40, 4, generator=generator).numpy())
 finals = {}
+tested = SimpleNamespace(evaluation=SimpleNamespace(test=True))
 for seed in (42, 43):
     logits = torch.randn(40, 4, generator=generator)
-    job = SimpleNamespace(config=None, directory=here / f"run-{seed}", name=f"tpkd-{seed}")
+    job = SimpleNamespace(config=tested, directory=here / f"run-{seed}", name=f"tpkd-{seed}")
     job.directory.mkdir()
     save_file({"logits": logits}, job.directory / cells.TEST_LOGITS_NAME)
     cells.train = lambda config, on_step: SimpleNamespace(class_names=None)

@@ -94,9 +94,9 @@ def small(tmp_path, made, monkeypatch):
             shutil.copy(path, tmp_path / "students")
     ran = []
 
-    def noting(jobs, work, **rest):
+    def noting(executor, jobs, on_event):
         ran.extend(jobs)
-        inline_jobs(jobs, work, **rest)
+        inline_jobs(executor, jobs, on_event)
 
     monkeypatch.setattr(comparison, "run_jobs", noting)
 

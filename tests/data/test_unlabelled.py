@@ -169,20 +169,6 @@ def test_all_samples_of_a_part_have_labels_or_none_has():
     assert bare.fingerprint != data.fingerprint
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ({"class_weights": "balanced"}, "class_weights: expected none beside unlabelled: true"),
-        ({"test": 0.2}, "test: expected none beside unlabelled: true"),
-        ({"per_class": 3}, "per_class: expected none beside unlabelled: true"),
-        ({"unlabelled": False, "class_names": "a.txt"}, "class_names: expected none without unlabelled: true"),
-    ],
-)
-def test_what_needs_labels_is_refused_beside_them(data, message):
-    with pytest.raises(InputError, match=message):
-        resolve_config(plain(data={"name": "digits", "unlabelled": True, **data}))
-
-
 def plain(**changes):
     rest = {"output": "runs/x", "student": {"model": "builtin:mlp"}, "objective": "kl-dist", "epochs": 1}
     return {**rest, "optimizer": {"name": "sgd", "learning_rate": 0.1}, **changes}

@@ -1,5 +1,7 @@
 """A process that builds caches in children of its own and kills them: `cache_crash.py JOBS.json`, tests on its path.
 
+A job with `parts` merges these directories instead of building.
+
 A child is forked from a process with one thread that has loaded everything, so a kill costs milliseconds.
 """
 
@@ -14,7 +16,9 @@ from pathlib import Path
 import safetensors.numpy  # noqa: F401  (the first child would load it anew in every build)
 
 from teacher.cache.toys import Teacher, make_recipe, make_rows
+from tpkd.teacher.cache import build as builder
 from tpkd.teacher.cache.build import build_cache
+from tpkd.teacher.cache.merge import merge_parts
 
 
 def build(job):
@@ -27,31 +31,37 @@ def build(job):
         time.sleep(job.get("delay", 0))
         return teacher(keys)
 
+    if "parts" in job:
+        merge_parts(job["parts"], job["directory"])
+        return
     recipe = make_recipe(top_k=job["top_k"])
-    build_cache(job["directory"], make_rows(*job["rows"]), forward, recipe, shard_rows=10, block_rows=5)
+    builder.DRAFT_ROWS = job.get("draft_rows", builder.DRAFT_ROWS)
+    rows, shard_rows = make_rows(*job["rows"]), job.get("shard_rows", 10)
+    build_cache(job["directory"], rows, forward, recipe, shard_rows=shard_rows, block_rows=5)
 
 
-def die_at_rename(number, moment):
-    """Kill this process right before or after its n-th rename: manifest, shard, manifest, shard, …"""
-    replace, seen = os.replace, []
+def die_at_call(name, number, moment):
+    """Kill this process right before or after its n-th call of a function of `os`."""
+    call, seen = getattr(os, name), []
 
-    def deadly(source, target):
-        seen.append(target)
+    def deadly(*arguments, **settings):
+        seen.append(arguments)
         if len(seen) == number and moment == "before":
             os.kill(os.getpid(), signal.SIGKILL)
-        replace(source, target)
+        done = call(*arguments, **settings)
         if len(seen) == number and moment == "after":
             os.kill(os.getpid(), signal.SIGKILL)
+        return done
 
-    os.replace = deadly
+    setattr(os, name, deadly)
 
 
 def start(job):
     child = os.fork()
     if child:
         return child
-    if "rename" in job:
-        die_at_rename(*job["rename"])
+    if "die_at" in job:
+        die_at_call(*job["die_at"])
     status = 1
     try:
         build(job)

@@ -1,6 +1,5 @@
 """Every way in which a cache can be wrong is refused by name before a row of it is used."""
 
-import hashlib
 import json
 import os
 import pickle
@@ -10,6 +9,7 @@ import shutil
 import numpy as np
 import pytest
 
+from teacher.cache.journals import edit_journal, vouch
 from teacher.cache.toys import Teacher, make_recipe, make_rows
 from tpkd.errors import InputError
 from tpkd.teacher.cache.build import build_cache
@@ -30,7 +30,7 @@ def top_k(request):
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory, top_k):
     directory = tmp_path_factory.mktemp("sound")
-    build_cache(directory, make_rows(), Teacher(), make_recipe(top_k=top_k), shard_rows=10)
+    build_cache(directory, make_rows(69, 1), Teacher(), make_recipe(top_k=top_k), shard_rows=10)
     return directory
 
 
@@ -47,13 +47,9 @@ def edit_manifest(directory, change):
 
 
 def replace_shard(directory, data):
-    """A hostile shard with a manifest that vouches for it."""
+    """A hostile shard with a journal that vouches for it."""
     (directory / SHARD).write_bytes(data)
-
-    def vouch(manifest):
-        manifest["shards"][2].update(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
-
-    edit_manifest(directory, vouch)
+    vouch(directory, SHARD)
 
 
 def refused(directory, match, **settings):
@@ -136,6 +132,34 @@ def test_every_flipped_byte_of_a_manifest_is_refused(cache):
     print(f"cache: {len(places)} flipped bytes of a manifest refused")
 
 
+def test_every_flipped_byte_of_a_journal_is_refused(cache):
+    path = cache / "shards.jsonl"
+    data = path.read_bytes()
+    lines = data.count(b"\n")
+    places = range(0, len(data), 1 if FULL else 7)
+    for place in places:
+        flipped = bytearray(data)
+        flipped[place] ^= 1 << (place % 8)
+        path.write_bytes(flipped)
+        line = data.count(b"\n", 0, place) + 1
+        # Of the last line it cannot be told whether it was damaged or never finished.
+        refused(cache, f"shards.jsonl: line {line}: damaged" if line < lines else "the last line of shards.jsonl torn")
+    print(f"cache: {len(places)} flipped bytes of a journal refused")
+
+
+def test_every_flipped_byte_of_an_index_is_refused(cache):
+    path = cache / "index.safetensors"
+    data = path.read_bytes()
+    for place in range(0, len(data), 1 if FULL else 11):
+        flipped = bytearray(data)
+        flipped[place] ^= 1 << (place % 8)
+        path.write_bytes(flipped)
+        refused(cache, "index.safetensors: expected SHA-256")
+    path.unlink()
+    for check in (True, False):
+        refused(cache, "index.safetensors: cannot be read: No such file", check=check)
+
+
 @pytest.mark.parametrize("size", [0, 1, 100, -1000, -2])
 def test_a_truncated_manifest_is_refused_by_name(cache, size):
     path = cache / "manifest.json"
@@ -149,18 +173,22 @@ def test_shards_that_changed_places_are_refused(cache):
     second.rename(first)
     (cache / "x").rename(second)
     refused(cache, "shard-00000.safetensors: expected SHA-256")
-    refused(cache, "expected rows with keys", check=False)
+    opened, rows = open_cache(cache, check=False), make_rows(69, 1)
+    for name, row in (("shard-00000", 0), ("shard-00001", 10)):
+        with pytest.raises(InputError, match=f"{name}.safetensors: expected rows with keys from"):
+            opened.read(rows.sample_ids[row : row + 1], rows.view_ids[row : row + 1])
+    assert len(opened.read(rows.sample_ids[20:30], rows.view_ids[20:30])) == 10
 
 
 @pytest.mark.parametrize(
     "name", ["../outside.safetensors", "/etc/passwd", "sub/../../x", "shard-00001.safetensors", "", "\0", "~/x"]
 )
-def test_a_manifest_that_names_another_file_is_refused_and_the_file_not_opened(cache, top_k, name):
+def test_a_journal_that_names_another_file_is_refused_and_the_file_not_opened(cache, top_k, name):
     shutil.copy(cache / SHARD, cache.parent / "outside.safetensors")
-    edit_manifest(cache, lambda manifest: manifest["shards"][2].update(file=name))
+    edit_journal(cache, lambda lines: lines[2].update(file=name))
     recipe = make_recipe(top_k=top_k)
-    for action in (open_cache, verify_cache, lambda path: build_cache(path, make_rows(), Teacher(), recipe)):
-        with pytest.raises(InputError, match=rf"manifest.json: shards\[2\].file: expected {SHARD}, found"):
+    for action in (open_cache, verify_cache, lambda path: build_cache(path, make_rows(69, 1), Teacher(), recipe)):
+        with pytest.raises(InputError, match=rf"shards.jsonl: line [34]: file: expected {SHARD}, found"):
             action(cache)
 
 
@@ -168,17 +196,18 @@ HOSTILE_MANIFESTS = {
     "rows": (lambda m: m.update(rows=10**18), "fingerprint: expected"),
     "no rows": (lambda m: m.update(rows=0), "fingerprint: expected"),
     "shard rows": (lambda m: m.update(shard_rows=0), "shard_rows: expected at least 1, found 0"),
-    "huge shard rows": (lambda m: m.update(shard_rows=10**30), "shards: expected at most 1, found 7"),
-    "rows of a shard": (lambda m: m["shards"][1].update(rows=10**15), r"shards\[1\].rows: expected 10, found"),
-    "bytes": (lambda m: m["shards"][1].update(bytes=-1), "shard-00001.safetensors: expected -1 bytes"),
-    "checksum": (lambda m: m["shards"][1].update(sha256="../x"), r"shards\[1\].sha256: expected 64 hexadecimal"),
-    "a shard too many": (lambda m: m["shards"].append(m["shards"][-1]), "shards: expected at most 7, found 8"),
-    "a shard too few": (lambda m: m["shards"].pop(), "expected 69 rows, found 60 written"),
-    "schema": (lambda m: m.update(schema=2), "schema: expected 1 for Manifest, got 2"),
+    "huge shard rows": (lambda m: m.update(shard_rows=10**30), "shards.jsonl: line 1: rows: expected 69, found 10"),
+    "schema": (lambda m: m.update(schema=3), "schema: expected 2 for Manifest, got 3"),
+    "an earlier schema": (lambda m: m.update(schema=1), r"EarlierManifest: missing \['shards'\]"),
+    "a part that there is not": (
+        lambda m: m.update(part={"number": 3, "total": 2}),
+        "part: expected a number from 1 to 2, got 3",
+    ),
+    "more parts than shards": (lambda m: m.update(part={"number": 3, "total": 9}), "part: expected at most 7 parts"),
     "unknown key": (lambda m: m.update(hook="os.system"), r"missing nothing, unknown \['hook'\]"),
     "missing key": (lambda m: m.pop("keys_sha256"), r"missing \['keys_sha256'\]"),
     "type": (lambda m: m.update(rows="69"), "Manifest.rows: expected int, got '69'"),
-    "null": (lambda m: m.update(shards=None), "Manifest.shards: expected a list, got None"),
+    "null": (lambda m: m.update(keys_sha256=None), "Manifest.keys_sha256: expected str, got None"),
     "recipe": (lambda m: m["recipe"].update(dtype="object"), "dtype: expected one of float16, float32"),
     "tensor name": (lambda m: m["recipe"].update(tensors={"../x": 1}), "tensors: expected a name"),
     "classes kept": (lambda m: m["recipe"].update(top_k=3), "fingerprint: expected"),
@@ -194,6 +223,58 @@ def test_a_manifest_that_contradicts_itself_is_refused_by_field(cache, name):
     refused(cache, match)
 
 
+HOSTILE_JOURNALS = {
+    "rows of a shard": (lambda lines: lines[1].update(rows=10**15), "line 2: rows: expected 10, found"),
+    "bytes": (lambda lines: lines[1].update(bytes=-1), "shard-00001.safetensors: expected -1 bytes"),
+    "checksum": (lambda lines: lines[1].update(sha256="../x"), "line 2: sha256: expected 64 hexadecimal"),
+    "a shard too many": (
+        lambda lines: lines.insert(7, {**lines[6], "file": "shard-00007.safetensors"}),
+        "line 8: file: expected at most 7 shards, found shard-00007.safetensors as well",
+    ),
+    "a shard too few": (
+        lambda lines: lines.pop(2),
+        "line 3: file: expected shard-00002.safetensors, found 'shard-00003",
+    ),
+    "the last shards missing": (lambda lines: lines.__delitem__(slice(6, None)), "expected 69 rows, found 60 written;"),
+    "no index": (lambda lines: lines.pop(), "expected index.safetensors, found none"),
+    "an index too early": (lambda lines: lines.insert(3, lines[7]), "line 4: file: expected shard-00003.safetensors"),
+    "another index": (lambda lines: lines[7].update(file="../index"), r"line 8: ShardEntry: .* unknown \['width'\]"),
+    "the width of the index": (lambda lines: lines[7].update(width=0), "line 8: width: expected at least 1, found 0"),
+    "a huge width": (lambda lines: lines[7].update(width=10**15), "index.safetensors: tensor 'rows': expected I32 of"),
+    "bytes of the index": (lambda lines: lines[7].update(bytes=3), "index.safetensors: expected 3 bytes, found"),
+    "schema": (lambda lines: lines[1].update(schema=2), "line 2: schema: expected 1 for ShardEntry, got 2"),
+    "unknown key": (
+        lambda lines: lines[1].update(hook="x"),
+        r"line 2: ShardEntry: missing nothing, unknown \['hook'\]",
+    ),
+    "missing key": (lambda lines: lines[1].pop("bytes"), r"line 2: ShardEntry: missing \['bytes'\]"),
+    "type": (lambda lines: lines[1].update(rows="10"), "line 2: ShardEntry.rows: expected int, got '10'"),
+    "another first key": (
+        lambda lines: lines[2].update(first=[1, 2]),
+        f"{SHARD}: expected rows with keys (as the journal has them|from)",
+    ),
+    "a first key that is none": (
+        lambda lines: lines[2].update(first=[1]),
+        "line 3: first: expected a sample and a view",
+    ),
+    "runs that are none": (
+        lambda lines: lines[2].update(runs=[[1, 0, 3]]),
+        "line 3: runs: expected sample id, view id",
+    ),
+    "runs of other rows": (
+        lambda lines: lines[2].update(runs=[[10**6, 0, 10]]),
+        f"{SHARD}: expected rows with keys as the journal has them, found others",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_JOURNALS)
+def test_a_journal_that_contradicts_itself_is_refused_by_line_or_file(cache, name):
+    change, match = HOSTILE_JOURNALS[name]
+    edit_journal(cache, change)
+    refused(cache, match)
+
+
 @pytest.mark.parametrize(
     "text", ["[]", "3", "null", "{}", '{"schema": 1}', "[" * 100_000, "\xff", "NaN", '"' + "x" * 10**6 + '"']
 )
@@ -202,10 +283,14 @@ def test_a_manifest_that_is_no_manifest_is_refused(cache, text):
     refused(cache, "manifest.json: damaged")
 
 
-def test_a_manifest_larger_than_any_is_refused_unread(cache):
-    with (cache / "manifest.json").open("r+b") as file:
-        file.truncate(1 << 40)  # sparse: takes no room on disk, but would fill the memory
-    refused(cache, "manifest.json: expected at most 67108864 bytes, found more")
+def test_a_manifest_or_journal_larger_than_any_is_refused_unread(cache):
+    for name, match in (
+        ("shards.jsonl", "shards.jsonl: line 9: damaged"),
+        ("manifest.json", "manifest.json: expected at most 67108864 bytes, found more"),
+    ):
+        with (cache / name).open("r+b") as file:
+            file.truncate(1 << 40)  # sparse: takes no room on disk, but would fill the memory
+        refused(cache, match)
 
 
 class Bomb:
@@ -296,7 +381,7 @@ def test_rows_that_no_teacher_gives_are_refused_even_if_the_manifest_vouches_for
     from safetensors.numpy import load_file, save
 
     change, match = IMPOSSIBLE_ROWS[name]
-    build_cache(tmp_path, make_rows(), Teacher(), make_recipe(top_k=2), shard_rows=10)
+    build_cache(tmp_path, make_rows(69, 1), Teacher(), make_recipe(top_k=2), shard_rows=10)
     arrays = load_file(tmp_path / SHARD)
     change(arrays)
     replace_shard(tmp_path, save(arrays))

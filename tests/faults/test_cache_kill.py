@@ -19,8 +19,9 @@ from tpkd.teacher.cache.verify import cache_info, verify_cache
 
 TESTS = Path(__file__).parent.parent
 KILLS = 20 if os.environ.get("TPKD_FAULTS") == "full" else 2
-ROWS = (40, 3)
+NUM_ROWS = 120
 SHARD_ROWS = 10
+SHARDS = NUM_ROWS // SHARD_ROWS
 DELAY = 0.002
 
 
@@ -51,33 +52,40 @@ def top_k(request):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory, top_k):
+def sizes(top_k):
+    """Samples and views: of keys that arithmetic finds, and of keys that need the file of an index."""
+    return (40, 3) if top_k is None else (120, 1)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, top_k, sizes):
     directory = tmp_path_factory.mktemp("whole")
     recipe = make_recipe(top_k=top_k)
-    build_cache(directory, make_rows(*ROWS), Teacher(), recipe, shard_rows=SHARD_ROWS, block_rows=5)
+    build_cache(directory, make_rows(*sizes), Teacher(), recipe, shard_rows=SHARD_ROWS, block_rows=5)
+    assert ("index.safetensors" in visible(directory)) == (top_k is not None)
     return visible(directory)
 
 
-def assert_readable_and_resumes(directory, log, whole, top_k):
+def assert_readable_and_resumes(directory, log, whole, top_k, sizes, most=NUM_ROWS + SHARD_ROWS):
     """Whatever a killed build left is either nothing or a sound part; finishing it wastes at most one shard."""
-    rows, teacher = make_rows(*ROWS), Teacher()
+    rows, teacher = make_rows(*sizes), Teacher()
     if (directory / "manifest.json").exists():
         part = open_cache(directory, partial=True)
         samples, views = part.sample_ids, part.view_ids
         assert_true_rows(part.read(samples, views), samples, views)
     build_cache(directory, rows, teacher, make_recipe(top_k=top_k), shard_rows=SHARD_ROWS, block_rows=5)
-    assert len(forwarded(log)) + len(teacher.rows_seen) <= len(rows) + SHARD_ROWS
+    assert len(forwarded(log)) + len(teacher.rows_seen) <= most
     assert visible(directory) == whole, "the same bytes as a build that was not killed, and no stray file"
     assert verify_cache(directory).passes
 
 
-def test_kills_at_random_instants(tmp_path, whole, top_k):
+def test_kills_at_random_instants(tmp_path, whole, top_k, sizes):
     generator = random.Random(0)
     jobs = [
         {
             "directory": str(tmp_path / f"cache-{number}"),
             "log": str(tmp_path / f"log-{number}"),
-            "rows": ROWS,
+            "rows": sizes,
             "top_k": top_k,
             "delay": DELAY,
             "kill_at": 0.9 * generator.random(),
@@ -87,53 +95,80 @@ def test_kills_at_random_instants(tmp_path, whole, top_k):
     ends = crash(jobs, tmp_path)
     assert all(end in ([-9], [0]) for end in ends)
     for job in jobs:
-        assert_readable_and_resumes(Path(job["directory"]), job["log"], whole, top_k)
+        assert_readable_and_resumes(Path(job["directory"]), job["log"], whole, top_k, sizes)
     print(f"cache: {ends.count([-9])} builds killed at random instants, all resumed")
 
 
-def test_kills_around_every_kind_of_rename(tmp_path, whole, top_k):
-    # The renames of a build are manifest, shard 0, manifest, shard 1, manifest, …
-    points = [(number, moment) for number in (1, 2, 3, 4, 5, 24, 25) for moment in ("before", "after")]
+FULL = os.environ.get("TPKD_FAULTS") == "full"
+# A build renames the manifest, then each shard, and at last the index, if there is one. It syncs a file and its
+# directory for each of these, and the journal for each line, for the first line with its directory.
+CALLS = {
+    "replace": (*range(1, 14),) if FULL else (1, 2, 3, 13),
+    "fsync": (*range(1, 40),) if FULL else (5, 6, 7, 9, 39),
+}
+
+
+def test_kills_around_every_kind_of_rename_and_sync(tmp_path, whole, top_k, sizes):
+    points = [(call, number, moment) for call in CALLS for number in CALLS[call] for moment in ("before", "after")]
     jobs = [
         {
-            "directory": str(tmp_path / f"{n}-{m}"),
-            "log": str(tmp_path / f"log-{n}-{m}"),
-            "rows": ROWS,
+            "directory": str(tmp_path / "-".join(map(str, point))),
+            "log": str(tmp_path / f"log-{'-'.join(map(str, point))}"),
+            "rows": sizes,
             "top_k": top_k,
-            "rename": [n, m],
+            "die_at": point,
         }
-        for n, m in points
+        for point in points
     ]
     assert crash(jobs, tmp_path) == [[-9]] * len(jobs)
-    for job, (number, moment) in zip(jobs, points, strict=True):
+    for job, (call, number, moment) in zip(jobs, points, strict=True):
         directory = Path(job["directory"])
-        # Only a manifest makes a shard count: the third rename is the first that names one.
-        published = (number if moment == "after" else number - 1) - 1
-        if published >= 0:
-            assert cache_info(directory).rows_written == SHARD_ROWS * (published // 2)
-        assert_readable_and_resumes(directory, job["log"], whole, top_k)
-    print(f"cache: {len(jobs)} builds killed around a rename, all resumed")
+        if call == "replace" and (number, moment) != (1, "before"):
+            # Only a line of the journal makes a shard count: at the rename of a shard, those before it have theirs.
+            assert cache_info(directory).rows_written == SHARD_ROWS * max(0, number - 2)
+        assert_readable_and_resumes(directory, job["log"], whole, top_k, sizes)
+    print(f"cache: {len(jobs)} builds killed around a rename or a sync, all resumed")
 
 
-def test_a_chain_of_kills_makes_progress(tmp_path, whole, top_k):
+def test_a_line_of_the_journal_that_was_torn_is_dropped_and_its_shard_built_again(tmp_path, whole, top_k, sizes):
+    """A power cut may leave any part of the last line, or zeros in the place of it."""
+    for number, (lines, tail) in enumerate([(0, 1), (0, 40), (3, 1), (3, -2), (3, -1), (11, 40), (12, 0), (12, 15)]):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        for name, data in whole.items():
+            (directory / name).write_bytes(data)
+        kept = whole["shards.jsonl"].splitlines(keepends=True)
+        torn = (*kept, b'{"schema":1,"file":"x')[lines][:tail] if tail else b""
+        (directory / "shards.jsonl").write_bytes(b"".join(kept[:lines]) + torn + (b"\0" * 30 if number % 2 else b""))
+        if lines < len(kept):
+            with pytest.raises(InputError, match=r"expected 120 rows, found .* written|expected index\.safetensors"):
+                open_cache(directory)
+        else:  # everything is named, and what follows is nothing
+            assert len(open_cache(directory)) == NUM_ROWS
+        assert_readable_and_resumes(
+            directory, tmp_path / "no log", whole, top_k, sizes, most=(SHARDS - lines) * SHARD_ROWS
+        )
+
+
+def test_a_chain_of_kills_makes_progress(tmp_path, whole, top_k, sizes):
     directory, log = tmp_path / "cache", tmp_path / "log"
-    # Each run dies right after its second shard is named; the first run has one rename more, the empty manifest.
-    job = {"directory": str(directory), "log": str(log), "rows": ROWS, "top_k": top_k}
-    jobs = [{**job, "rename": [5, "after"]}, *[{**job, "rename": [4, "after"]}] * 5]
-    assert crash(jobs, tmp_path) == [[-9]] * 6
-    assert len(forwarded(log)) == 120
+    # Each run dies after its second shard is named: at the third rename, the first run has the manifest's before.
+    job = {"directory": str(directory), "log": str(log), "rows": sizes, "top_k": top_k}
+    jobs = [{**job, "die_at": ["replace", 4, "before"]}, *[{**job, "die_at": ["replace", 3, "before"]}] * 4]
+    assert crash(jobs, tmp_path) == [[-9]] * 5
+    assert cache_info(directory).rows_written == 10 * SHARD_ROWS
     teacher = Teacher()
-    build_cache(directory, make_rows(*ROWS), teacher, make_recipe(top_k=top_k))
-    assert not teacher.rows_seen
+    build_cache(directory, make_rows(*sizes), teacher, make_recipe(top_k=top_k), block_rows=5)
+    assert len(teacher.rows_seen) == 2 * SHARD_ROWS
     assert visible(directory) == whole
 
 
-def test_of_builders_that_start_together_one_writes(tmp_path, whole, top_k):
+def test_of_builders_that_start_together_one_writes(tmp_path, whole, top_k, sizes):
     directory, log = tmp_path / "cache", tmp_path / "log"
     job = {
         "directory": str(directory),
         "log": str(log),
-        "rows": ROWS,
+        "rows": sizes,
         "top_k": top_k,
         "delay": 0.02,
         "builders": 4,
@@ -165,23 +200,26 @@ def test_a_second_builder_is_refused_with_the_process_of_the_first(tmp_path):
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES, errno.EIO])
-def test_a_writer_that_fails_says_where_and_leaves_what_was_there(tmp_path, monkeypatch, whole, top_k, call, code):
+def test_a_writer_that_fails_says_where_and_leaves_what_was_there(
+    tmp_path, monkeypatch, whole, top_k, sizes, call, code
+):
     true_call, calls, recipe = getattr(os, call), [], make_recipe(top_k=top_k)
 
     def failing(*arguments, **keywords):
         calls.append(arguments)
-        # A build publishes the manifest, shard 0, the manifest, then shard 1; a publish syncs file and directory.
-        if len(calls) == {"replace": 4, "fsync": 7}[call]:
+        # A build publishes the manifest and shard 0, makes a journal with one line, and publishes shard 1. Each of
+        # these syncs a file and its directory.
+        if len(calls) == {"replace": 3, "fsync": 7}[call]:
             raise OSError(code, os.strerror(code))
         return true_call(*arguments, **keywords)
 
     monkeypatch.setattr(os, call, failing)
     with pytest.raises(InputError, match=rf"shard-00001\.safetensors: cannot be written: {os.strerror(code)}"):
-        build_cache(tmp_path, make_rows(*ROWS), Teacher(), recipe, shard_rows=SHARD_ROWS, block_rows=5)
+        build_cache(tmp_path, make_rows(*sizes), Teacher(), recipe, shard_rows=SHARD_ROWS, block_rows=5)
     monkeypatch.undo()
-    assert visible(tmp_path).keys() == {"manifest.json", "shard-00000.safetensors"}
+    assert visible(tmp_path).keys() == {"manifest.json", "shards.jsonl", "shard-00000.safetensors"}
     assert len(open_cache(tmp_path, partial=True)) == SHARD_ROWS
     teacher = Teacher()
-    build_cache(tmp_path, make_rows(*ROWS), teacher, recipe, block_rows=5)
+    build_cache(tmp_path, make_rows(*sizes), teacher, recipe, block_rows=5)
     assert len(teacher.rows_seen) == 110
     assert visible(tmp_path) == whole

@@ -113,6 +113,12 @@ def test_what_is_missing_is_named(ce_run, tmp_path):
         study_blocking(config)
 
 
+def test_several_teachers_are_refused_before_anything_is_opened(ce_run):
+    config = ce_run.changed(teacher="null", teachers="[{cache: a}, {cache: b}]")
+    with pytest.raises(InputError, match="teachers: expected one teacher, found 2: a study follows steps"):
+        study_blocking(config)
+
+
 def test_an_unknown_name_comes_before_the_run_it_differs_from(ce_run):
     student = ce_run.config.student.model_copy(update={"model": "builtin:mpl"})
     with pytest.raises(InputError, match=r"student: model 'builtin:mpl': unknown.*did you mean builtin:mlp"):

@@ -24,7 +24,8 @@ def predict(
     data: Annotated[str, typer.Argument(help="What data.name takes (digits, folder:PATH, csv:PATH, …), or a file.")],
     out: Annotated[Path | None, typer.Option(help="Write every prediction here: .csv, .npz or .parquet.")] = None,
     split: Annotated[
-        str | None, typer.Option(help="Part of the data: train or test. Default: test, or all of a single table.")
+        str | None,
+        typer.Option(help="Part of the data: train, test or validation. Default: test, or all of a single table."),
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Samples per forward pass.", min=1)] = 256,
     workers: Annotated[int, typer.Option(help="Processes that prepare inputs.", min=0)] = 0,
@@ -40,7 +41,7 @@ def predict(
         from tpkd.student.loading import load_student
         from tpkd.student.outputs import check_output, open_output
         from tpkd.student.prediction import LinesOfText, open_data, predict_batches
-    check_name("--split", split, ("train", "test"))
+    check_name("--split", split, ("train", "test", "validation"))
     if out is not None:
         check_output(out)
     student = load_student(run)

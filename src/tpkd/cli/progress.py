@@ -11,7 +11,7 @@ from tpkd.cli.console import say
 
 if TYPE_CHECKING:
     from tpkd.compare.run import Watcher
-    from tpkd.compare.workers import JobEvent
+    from tpkd.executors.jobs import JobEvent
 
 
 class Display:

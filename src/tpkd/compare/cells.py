@@ -12,23 +12,30 @@ from tpkd.arrays import open_array
 from tpkd.compare.grid import STUDENTS_NAME, Grid, GridCell
 from tpkd.compare.record import Cell, CellCurves, FinalState
 from tpkd.compare.start import LABELS_NAME, TEACHER_NAME, save_array
-from tpkd.compare.workers import OnProgress
 from tpkd.diagnosis.inputs import open_inputs
 from tpkd.diagnosis.record import DiagnosisRecord
 from tpkd.diagnosis.run import diagnose_files
 from tpkd.errors import InputError
+from tpkd.executors.jobs import OnProgress
 from tpkd.files import first_free, read_lines, read_parsed, read_text, reading, sha256, write_file
+from tpkd.lock import wait_until_free
 from tpkd.training.directory import TEST_LOGITS_NAME, read_result
 from tpkd.training.log import METRICS_NAME
 from tpkd.training.loop import train
+
+LEFT_OVER_SECONDS = 60.0
+"""How long the process of an earlier attempt may take to notice that its parent or its machine is gone."""
 
 _CURVES = ("label_loss", "conditional_loss", "blocked_share")
 
 
 def run_cell(job: tuple[GridCell, Path], on_progress: OnProgress) -> None:
-    """Train or resume one cell, then store its test logits and their diagnosis next to the others."""
+    """Train or resume one cell, then store its test logits, if it has any, and their diagnosis next to the others."""
     cell, directory = job
+    wait_until_free(cell.directory, LEFT_OVER_SECONDS)
     result = train(cell.config, on_step=lambda report: on_progress(report.step, report.num_steps))
+    if not cell.config.evaluation.test:
+        return
     kept, checksum, diagnosis = kept_files(directory, cell.name)
     array = open_array(cell.directory / TEST_LOGITS_NAME, key="logits")
     logits = torch.cat(list(array.blocks(max(1, array.shape[0])))).numpy()
@@ -53,9 +60,11 @@ def is_complete(grid: Grid, cell: GridCell) -> bool:
 
     The logits may have been deleted: they are large, and everything the record needs from them is stored separately.
     """
+    if read_result(cell.directory) is None:
+        return False
     _, checksum, diagnosis = kept_files(grid.directory, cell.name)
     diagnosed = diagnosis.exists() or not (grid.directory / TEACHER_NAME).exists()
-    return read_result(cell.directory) is not None and checksum.exists() and diagnosed
+    return not cell.config.evaluation.test or (checksum.exists() and diagnosed)
 
 
 def put_aside(grid: Grid, cell: GridCell) -> None:
@@ -88,6 +97,9 @@ def read_cell(grid: Grid, cell: GridCell, problem: str | None) -> Cell:
         selection_rates=selection,
         curves=curves,
         final=_final(diagnosis),
+        validation_accuracy=result.validation_accuracy,
+        validation_label_loss=result.validation_label_loss,
+        selected_epoch=result.selected_epoch,
     )
 
 

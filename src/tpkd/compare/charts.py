@@ -25,7 +25,7 @@ def accuracy_chart(record: ComparisonRecord, title: Title) -> Chart:
 
     return draw(
         "accuracy",
-        "Accuracy after the last epoch, seed by seed",
+        f"Accuracy {record.whose}, seed by seed",
         f"One row per method, one dot per seed, and the interval of the mean. Means in percent: {said}. "
         f"The largest is that of {title(best.objective)}.",
         paint,

@@ -8,7 +8,16 @@ from tpkd.compare.claims import claims_table
 from tpkd.compare.protocol_tables import protocol_table, settings_table, source_table
 from tpkd.compare.reading import find, not_supported, supported
 from tpkd.compare.record import ReportRecords
-from tpkd.compare.tables import ablation_table, application_table, cost_table, final_table, seeds_table, selection_table
+from tpkd.compare.sweep_tables import sweep_table
+from tpkd.compare.tables import (
+    ablation_table,
+    application_table,
+    cost_table,
+    final_table,
+    seeds_table,
+    selection_table,
+    stamped,
+)
 from tpkd.diagnosis.charts import blocked_chart, confidence_chart, frontier_chart
 from tpkd.figures.charts import draw_feasibility
 from tpkd.figures.record import FeasibilityIllustration
@@ -24,7 +33,7 @@ WRITERS = {"md": to_markdown, "csv": to_csv, "tex": to_latex}
 
 def report_tables(records: ReportRecords) -> dict[str, Table | None]:
     """Every table of a comparison by name; None where the records have no data for it."""
-    return {
+    tables = {
         "claims": claims_table(records),
         "application": application_table(records),
         "ablation": ablation_table(records),
@@ -36,6 +45,7 @@ def report_tables(records: ReportRecords) -> dict[str, Table | None]:
         "protocol": protocol_table(records),
         "sources": source_table(records),
     }
+    return stamped(tables, records.comparison.stamp)
 
 
 def report_files(records: ReportRecords) -> dict[str, str]:
@@ -47,6 +57,7 @@ def report_files(records: ReportRecords) -> dict[str, str]:
         *report_tables(records).values(),
         *mechanism_tables(records.studies, records.paper_domain, records.methods.title),
         checks_table(records.studies),
+        sweep_of(records),
     ]
     tables = [table for table in made if table is not None and table.rows]
     files = {f"tables/{table.name}.{kind}": write(table) for table in tables for kind, write in WRITERS.items()}
@@ -76,7 +87,13 @@ def comparison_page(records: ReportRecords) -> str:
         checks=checks_table(records.studies),
         final_charts=_final_charts(records),
         tables=report_tables(records),
+        sweep=sweep_of(records),
     )
+
+
+def sweep_of(records: ReportRecords) -> Table | None:
+    """The table of a sweep in the same directory; None where there was none."""
+    return sweep_table(records.sweep, records.methods.title) if records.sweep is not None else None
 
 
 def _present(*charts: Chart | None) -> list[Chart]:

@@ -18,7 +18,7 @@ def supported(records: ReportRecords) -> list[str]:
 def not_supported(records: ReportRecords) -> list[str]:
     """Conclusions a reader might draw that the data do not support."""
     record = records.comparison
-    return [*_incomplete(record), *_uneven(record), *_paper(record), *_limits(record)]
+    return [*_selected(record), *_incomplete(record), *_uneven(record), *_paper(record), *_limits(record)]
 
 
 def _what_ran(record: ComparisonRecord) -> str:
@@ -27,14 +27,19 @@ def _what_ran(record: ComparisonRecord) -> str:
     least, most = counts[0], counts[-1]
     seeds = f"{'' if least == most else f'{least} to '}{plural(most, 'seed')}"
     if record.data is None or record.start is None:
-        return f"{count_of} with {seeds}; the accuracy is that of the last epoch, fixed in advance."
+        fixed = "" if record.stamp else ", fixed in advance"
+        return f"{count_of} with {seeds}; the accuracy is that of {_which_epoch(record)}{fixed}."
     teacher = record.teacher.accuracy if record.teacher else None
     taught = "" if teacher is None else f" and learn from one teacher ({percent(teacher)} %)"
     return (
         f"{count_of} with {seeds} each: all start from the same student ({percent(record.start.accuracy)} % before the "
-        f"first step){taught}. Accuracy is that of the last epoch on {count(record.data.test_samples)} test samples; "
-        "no epoch was chosen by looking at them."
+        f"first step){taught}. Accuracy is that of {_which_epoch(record)} on {count(record.data.test_samples)} test "
+        "samples; no epoch was chosen by looking at them."
     )
+
+
+def _which_epoch(record: ComparisonRecord) -> str:
+    return "the epoch with the best validation accuracy" if record.stamp else "the last epoch"
 
 
 def _against(record: ComparisonRecord, title: Title) -> Iterator[str]:
@@ -137,6 +142,14 @@ def _mechanism(records: ReportRecords) -> Iterator[str]:
             f"Over {record.iterations} further iterations from {record.state.name}, TPKD takes conditional KL from "
             f"{nats(record.start)} to {nats(record.tpkd_end)} nats, {record.tpkd_minus_ce:+.3f} from CE and "
             f"{record.tpkd_minus_compensation:+.3f} from compensation only."
+        )
+
+
+def _selected(record: ComparisonRecord) -> Iterator[str]:
+    if record.stamp:
+        yield (
+            f"{record.stamp} The best of several epochs looks better on the validation part than it is: the accuracy "
+            "there is not an estimate for new data, that of the test split is."
         )
 
 

@@ -8,6 +8,7 @@ from tpkd.compare.cells import kept_files
 from tpkd.compare.grid import Grid, GridCell
 from tpkd.compare.record import ComparisonRecord, ReportRecords
 from tpkd.compare.run import RECORD_NAME, collect, read_comparison
+from tpkd.compare.sweep_record import SWEEP_RECORD_NAME, SweepRecord
 from tpkd.config.loading import load_config
 from tpkd.config.output import literal_output
 from tpkd.diagnosis.record import DiagnosisRecord
@@ -80,6 +81,7 @@ def read_records(directory: Path) -> ReportRecords:
         continuation=_study(ContinuationRecord, "continuation", directory, comparison),
         diagnosis=diagnosis,
         illustrations=read_parsed(directory / FIGURES_NAME, IllustrationsRecord.from_json),
+        sweep=read_parsed(directory / SWEEP_RECORD_NAME, SweepRecord.from_json),
     )
 
 
@@ -100,10 +102,18 @@ def _check_classes(
 def _single_run(directory: Path) -> ComparisonRecord:
     """A single run as a comparison with one cell."""
     if not (directory / CONFIG_NAME).exists():
+        if (directory / SWEEP_RECORD_NAME).exists():
+            found = f"a sweep alone, whose table is in {directory / 'tables'}"
+            raise InputError(
+                f"{directory}: expected a comparison, found {found}; `tpkd compare` without --sweep runs one"
+            )
         raise InputError(
             f"{directory}: expected a comparison or a run, found neither comparison.json nor {CONFIG_NAME}"
         )
     config = load_config(directory / CONFIG_NAME, [("output", literal_output(directory))])
+    if not config.evaluation.test:
+        problem = "expected a run that was evaluated on the test split, found evaluation.test false"
+        raise InputError(f"{directory}: {problem}: it is part of a sweep, whose table shows it")
     name = config.objective.name
     cell = GridCell(name, config.seed, config)
     grid = Grid(directory.resolve().name, directory, (name,), (config.seed,), (cell,), config)

@@ -7,6 +7,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchem
 
 from tpkd.errors import InputError, shortened
 from tpkd.files import check_path
+from tpkd.remote_files import is_remote
 
 
 class Section(BaseModel):
@@ -70,22 +71,39 @@ NonNegativeReal = Annotated[float, Field(ge=0), AfterValidator(_check_float)]
 LocalPath = Annotated[str, AfterValidator(check_path)]
 
 
+def _check_readable(path: str) -> str:
+    return path if is_remote(path) else check_path(path)
+
+
+ReadablePath = Annotated[str, AfterValidator(_check_readable)]
+"""A path on this machine, or an address of a store that is read: `s3://`, `gs://`, `hf://`."""
+
+
 def _check_output(output: str) -> str:
     if DATA_PLACEHOLDER in output:
         raise ValueError(f"expected a path without {DATA_PLACEHOLDER}, which is for data and weights only")
     return check_path(output)
 
 
-def _check_source(name: str) -> str:
+def _check_model(name: str) -> str:
     kind, _, path = name.partition(":")
     if path and kind not in _NAME_KINDS:
         check_path(path)
     return name
 
 
+def _check_data(name: str) -> str:
+    path = name.partition(":")[2]
+    if path:
+        _check_readable(path)
+    return name
+
+
 Output = Annotated[str, AfterValidator(_check_output)]
-Source = Annotated[str, AfterValidator(_check_source)]
-"""A data set or a network by name, or a kind and a path: `csv:PATH`, `hf:PATH_OR_ID`."""
+Model = Annotated[str, AfterValidator(_check_model)]
+"""A network by name, or a kind and a path: `builtin:mlp`, `hf:PATH_OR_ID`."""
+DataSource = Annotated[str, AfterValidator(_check_data)]
+"""A data set by name, or a kind and a path or an address: `csv:PATH`, `csv:s3://BUCKET/PATH`."""
 
 
 def check_plain(value: Any, depth: int = 0) -> Any:

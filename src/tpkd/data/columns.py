@@ -4,11 +4,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
+from tpkd.arrays.columns import LABEL_NAMES
 from tpkd.errors import InputError, did_you_mean, shortened, some
 
 TEXT_NAMES = ("text", "sentence", "utterance", "content")
 IMAGE_NAMES = ("image", "img")
-LABEL_NAMES = ("label", "labels", "category", "intent", "class", "target", "fine_label")
 ROLES = ("text", "image", "label", "id")
 MAX_COLUMNS = 100_000
 """Of a table; more are a sign that it is not one."""

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from tpkd.class_names import read_class_names
+from tpkd.config.data import DataConfig
 from tpkd.config.loading import expand_data, keyed
-from tpkd.config.schema import DataConfig, RunConfig
+from tpkd.config.schema import RunConfig
 from tpkd.data.dataset import Dataset
 from tpkd.data.draws import draw_per_class, hold_out
 from tpkd.data.loading import load_dataset
@@ -25,13 +26,12 @@ def load_data(config: RunConfig, split: str, own: Mapping[str, Dataset] | None =
         own: the parts of a data set of one's own, which the configuration does not name.
     """
     data = config.data
-    held_out = data.test is not None and split != "validation"
+    held_out = split == "train" or split in data.held_out
     with keyed("data"):
         part = "train" if held_out else split
         dataset = _load_named(data, part) if own is None else _take_own(data, own, part)
-        if held_out:
-            assert data.test is not None
-            dataset = dict(zip(("train", "test"), hold_out(dataset, data.test, data.seed), strict=True))[split]
+        if held_out and data.held_out:
+            dataset = hold_out(dataset, data.held_out, data.seed)[split]
         if data.per_class is not None and split == "train":
             dataset = draw_per_class(dataset, data.per_class, data.seed)
     limit = config.limit if split == "train" else config.evaluation.limit
@@ -39,6 +39,20 @@ def load_data(config: RunConfig, split: str, own: Mapping[str, Dataset] | None =
         return dataset
     positions, _ = SampleOrder(_LIMIT_SEED, len(dataset)).positions(0, limit)
     return dataset.subset(np.sort(positions))
+
+
+def load_validation(config: RunConfig, own: Mapping[str, Dataset] | None = None) -> Dataset | None:
+    """The validation part of a run; None where it uses none.
+
+    Args:
+        config: the run.
+        own: the parts of a data set of one's own; a validation part among them is used.
+
+    Raises:
+        ConfigError: the run needs one, and the data have none; says what to do.
+    """
+    asked = config.has_validation or (own is not None and "validation" in own)
+    return load_data(config, "validation", own) if asked else None
 
 
 def _load_named(data: DataConfig, part: str) -> Dataset:

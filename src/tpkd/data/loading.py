@@ -15,9 +15,11 @@ from tpkd.data.dataset import Dataset
 from tpkd.data.digits import load_digits
 from tpkd.data.folder import load_folder
 from tpkd.data.jsonl import jsonl_rows
+from tpkd.data.parts import WITHOUT_VALIDATION
 from tpkd.data.tables import Labelling, RowReader, load_table
 from tpkd.data.vectors import SUFFIXES, load_vectors
 from tpkd.errors import InputError, did_you_mean
+from tpkd.remote_files import is_remote, local_path
 
 SPLITS = ("train", "test", "validation")
 OWN = "python"
@@ -82,7 +84,7 @@ def load_dataset(
         raise InputError(f"split: expected {', '.join(SPLITS[:-1])} or {SPLITS[-1]}, found {split!r}")
     check_dataset(name)
     kind, _, path = name.partition(":")
-    place = Path(path) if kind == "hf" else Path(root or ".") / path
+    place = local_path(path) if is_remote(path) or kind == "hf" else Path(root or ".") / path
     chosen = Columns.from_names(columns)
     labelling = Labelling(unlabelled, None if class_names is None else tuple(class_names), allow_singletons)
     if kind in TABLES:
@@ -109,7 +111,7 @@ def _load_labelled(name: str, split: str, place: Path, root: str | Path | None) 
     if kind in LOADERS:
         return LOADERS[kind](split, place)
     if split == "validation":
-        raise InputError(f"{name}: expected train or test, found {split!r}: it has no validation part")
+        raise InputError(f"{name}: expected a validation part, found train and test alone; {WITHOUT_VALIDATION}")
     return load_digits(split) if name == "digits" else PUBLISHED[name](split, _published_root(name, root))
 
 

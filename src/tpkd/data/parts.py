@@ -8,6 +8,8 @@ from tpkd.errors import InputError, shortened, some
 
 VALIDATION_NAMES = ("validation", "val", "valid", "dev")
 """What people call a validation part."""
+WITHOUT_VALIDATION = "data.validation: 0.1 holds out a share of the training part"
+"""What to do about data without a validation part."""
 
 
 class Part(NamedTuple):
@@ -39,7 +41,8 @@ def find_part(where: object, split: str, present: Collection[str], splits: Mappi
     """
     if splits:
         if split not in splits:
-            raise InputError(f"{where}: data.splits: expected {split}, found {', '.join(splits)}")
+            way_out = f"; {WITHOUT_VALIDATION}" if split == "validation" else ""
+            raise InputError(f"{where}: data.splits: expected {split}, found {', '.join(splits)}{way_out}")
         return Part(splits[split])
     if split == "train" or (split == "test" and "test" in present):
         return Part(split)
@@ -52,7 +55,8 @@ def find_part(where: object, split: str, present: Collection[str], splits: Mappi
         return Part(others[0] if others else split, said)
     if not others or "test" not in present:
         problem = f"expected a test part and one of {', '.join(VALIDATION_NAMES)}"
-        raise InputError(f"{where}: {problem} for a validation part, found {', '.join(sorted(present)) or 'none'}")
+        found = ", ".join(sorted(present)) or "none"
+        raise InputError(f"{where}: {problem} for a validation part, found {found}; {WITHOUT_VALIDATION}")
     return Part(others[0])
 
 

@@ -171,6 +171,9 @@ def open_bench(
     Raises:
         InputError: there is no such run, it is of another configuration, or nothing can be studied on it.
     """
+    if config.teachers:
+        found = f"expected one teacher, found {len(config.teachers)}"
+        raise ConfigError(f"teachers: {found}: a study follows steps towards a single one; train a run with teacher")
     beta = PAPER_BETA if compared is None else study_beta(config, compared)
     check_names(config)
     if config.data.unlabelled:

@@ -45,6 +45,19 @@ class TextClassifier(Classifier):
     def _set_classifier(self, linear: nn.Linear) -> None:
         self.head = linear
 
+    def parameter_depths(self) -> dict[str, int]:
+        """How many layers each parameter is away from the head; encoders that share weights between layers have none.
+
+        Raises:
+            InputError: its layers cannot be told apart.
+        """
+        depths, expected = super().parameter_depths(), len(self.layer_sizes) - 1
+        found = max(depths.values()) - 1
+        if found != expected:
+            kind = type(self.network).__name__
+            raise InputError(f"expected {expected} layers with weights of their own in {kind}, found {found}")
+        return depths
+
     def _outputs(self, inputs: Inputs, layers: Sequence[int]) -> ModelOutput:
         if isinstance(inputs, Tensor) or not {"input_ids", "attention_mask"} <= inputs.keys():
             found = "a tensor" if isinstance(inputs, Tensor) else ", ".join(inputs)

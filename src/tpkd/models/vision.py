@@ -62,6 +62,21 @@ class TimmClassifier(Classifier):
         for head in heads:
             setattr(self.network, head, None)
 
+    def parameter_depths(self) -> dict[str, int]:
+        """How many layers each parameter is away from the head, as timm counts them where it does.
+
+        Raises:
+            InputError: its layers cannot be told apart.
+        """
+        network: Any = self.network
+        if not hasattr(network, "group_matcher"):
+            return super().parameter_depths()
+        from timm.models import group_parameters
+
+        layers = group_parameters(network, network.group_matcher(coarse=False), reverse=True)
+        last = max(layers.values())
+        return {f"network.{name}": last - layer for name, layer in layers.items()}
+
     def _set_classifier(self, linear: nn.Linear) -> None:
         path = next(name for name, module in self.network.named_modules() if module is self.classifier)
         self.network.set_submodule(path, linear)

@@ -9,8 +9,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from tpkd.config.data import DataConfig
 from tpkd.config.loading import keyed
-from tpkd.config.schema import DataConfig, EvaluationConfig, RunConfig
+from tpkd.config.schema import EvaluationConfig, RunConfig
 from tpkd.data.batches import ModelInputs, PlainBatches, load_batches
 from tpkd.data.configured import load_data
 from tpkd.data.dataset import Dataset

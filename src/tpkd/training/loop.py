@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from tpkd.config.schema import RunConfig
 from tpkd.data.batches import load_batches
+from tpkd.data.dataset import Dataset
 from tpkd.errors import InputError
 from tpkd.files import write_file
 from tpkd.lock import Hold
@@ -26,8 +27,10 @@ from tpkd.training.log import RunLog, check_metrics
 from tpkd.training.optimizer import set_rate
 from tpkd.training.run import Given, Run, assemble, check_names, start_accelerator
 from tpkd.training.schedule import rate_factor
+from tpkd.training.selection import Best, choose, share_buffers
 from tpkd.training.state import Progress, capture, restore
 from tpkd.training.step import NonFiniteError, StepOutcome, name_samples, take_step
+from tpkd.training.trackers import Trackers, chosen_trackers
 
 MAX_SKIPPED = 64
 """Steps in a row that mixed precision may leave out. Each halves its scale, which is then below any sensible one."""
@@ -93,10 +96,10 @@ def _train(run: Run, checkpoints: Checkpoints, hold: Hold, on_step: OnStep | Non
     config, main, directory = run.config, run.accelerator.is_main_process, hold.directory
     saved, notes = _find(run, checkpoints, directory)
     progress = Progress() if saved is None else restore(run, saved)
+    settings = dict(run_directory.flat_items("", config.model_dump(mode="json", exclude={"methods"})))
+    trackers = Trackers(chosen_trackers(config.tracking), directory, settings)
+    log = RunLog(directory, offset=progress.metrics_bytes, step=progress.step, trackers=trackers, writes=main)
     before, started = progress.seconds, time.monotonic()
-    log = RunLog(
-        directory, offset=progress.metrics_bytes, step=progress.step, tensorboard=config.tensorboard, writes=main
-    )
     with log:
         if abandoned is not None:
             log.note(f"a run of another configuration, without a checkpoint, was moved to {abandoned.name}")
@@ -106,7 +109,8 @@ def _train(run: Run, checkpoints: Checkpoints, hold: Hold, on_step: OnStep | Non
         batches = load_batches(run.batches, start=progress.step, workers=config.workers)
         with deferred() as asked, closing(batches):
             for step, samples in enumerate(batches, start=progress.step + 1):
-                rate = config.optimizer.learning_rate * rate_factor(config.schedule, step - 1, run.num_steps)
+                factor = rate_factor(config.schedule, step - 1, run.num_steps, run.epoch_of(step))
+                rate = config.optimizer.learning_rate * factor
                 set_rate(run.optimizer, rate)
                 look = run.can_look and config.monitor_every > 0 and step % config.monitor_every == 0
                 outcome = take_step(run, step, samples, look=look)
@@ -183,7 +187,8 @@ def _note_start(run: Run, progress: Progress, directory: Path, log: RunLog) -> N
         log.note(f"continued from step {progress.step}{elsewhere}" if progress.step else "started")
         if run.teacher is not None and run.teacher.remark:
             log.note(run.teacher.remark)
-        for note in dict.fromkeys(run.dataset.notes + run.test_dataset.notes):
+        parts = (run.dataset, run.test_dataset, run.validation_dataset)
+        for note in dict.fromkeys(note for part in parts if part is not None for note in part.notes):
             log.note(note)
         write_file(directory / run_directory.ENVIRONMENT_NAME, found.to_json())
 
@@ -207,9 +212,14 @@ def _end_epoch(run: Run, progress: Progress, log: RunLog, directory: Path, epoch
     progress.epoch.reset()
     if epoch in run.config.snapshots:
         _keep_snapshot(run, progress, directory, epoch)
+    if epoch == run.config.epochs:
+        return  # looked at when the run finishes
     every = run.config.evaluation.every
-    if every and epoch % every == 0 and epoch < run.config.epochs:
-        _evaluate(run, progress, log, epoch)
+    often = every or int(run.selects)
+    if often and epoch % often == 0:
+        _validate(run, progress, log, epoch)
+    if every and epoch % every == 0:
+        _test(run, progress, log, epoch)
 
 
 def _keep_snapshot(run: Run, progress: Progress, directory: Path, epoch: int) -> None:
@@ -243,21 +253,44 @@ def snapshot_states(directory: Path, epoch: int) -> Checkpoints:
     return Checkpoints(directory / SNAPSHOTS_NAME / f"epoch-{epoch:03d}", keep=1)
 
 
-def _evaluate(run: Run, progress: Progress, log: RunLog, epoch: int) -> Evaluation:
-    found = evaluate(run.student, run.test_dataset, run.preparation, run.accelerator, run.config)
+def _test(run: Run, progress: Progress, log: RunLog, epoch: int) -> Evaluation | None:
+    """The student on the test split; None where that is not to be looked at."""
+    if not run.config.evaluation.test:
+        return None
+    return _evaluate(run, run.test_dataset, "evaluation", progress, log, epoch)
+
+
+def _validate(run: Run, progress: Progress, log: RunLog, epoch: int) -> Evaluation | None:
+    """The student on the validation part, None where there is none; the best one is kept where it is the result."""
+    if run.validation_dataset is None:
+        return None
+    share_buffers(run)
+    found = _evaluate(run, run.validation_dataset, "validation", progress, log, epoch)
+    log.note(f"validation after epoch {epoch}: accuracy {found.accuracy:.4f}, label loss {found.label_loss:.4f}")
+    if run.selects:
+        progress.best = choose(progress.best, run.student, epoch, found)
+    return found
+
+
+def _evaluate(run: Run, dataset: Dataset, kind: str, progress: Progress, log: RunLog, epoch: int) -> Evaluation:
+    found = evaluate(run.student, dataset, run.preparation, run.accelerator, run.config)
     wrong = ~functional.cross_entropy(found.logits, found.labels, reduction="none").isfinite()
     if wrong.any():
         samples = name_samples(found.sample_ids[wrong].tolist())
-        raise NonFiniteError(f"evaluation after step {progress.step}: logits are not finite for {samples}")
+        raise NonFiniteError(f"{kind} after step {progress.step}: logits are not finite for {samples}")
     values: dict[str, Any] = {"epoch": epoch, "accuracy": found.accuracy, "label_loss": found.label_loss}
-    log.write("evaluation", progress.step, values | {"seconds": progress.seconds})
+    log.write(kind, progress.step, values | {"seconds": progress.seconds})
     return found
 
 
 def _finish(run: Run, progress: Progress, log: RunLog, hold: Hold) -> RunResult:
-    """Evaluate the student of the last epoch: the only one that counts."""
-    config, directory = run.config, hold.directory
-    found = _evaluate(run, progress, log, config.epochs)
+    """Evaluate the student that counts: that of the last epoch, or the one that the validation part selects."""
+    config, directory, best = run.config, hold.directory, None
+    validated: Evaluation | Best | None = _validate(run, progress, log, config.epochs)
+    if progress.best is not None:
+        validated = best = progress.best
+        run.student.load_state_dict(best.state)
+    found = _test(run, progress, log, config.epochs if best is None else best.epoch)
     result = RunResult(
         objective=config.objective.name,
         seed=config.seed,
@@ -265,9 +298,9 @@ def _finish(run: Run, progress: Progress, log: RunLog, hold: Hold) -> RunResult:
         steps=progress.step,
         samples=run.samples_after(progress.step),
         skipped_steps=progress.skipped_steps,
-        accuracy=found.accuracy,
-        label_loss=found.label_loss,
-        test_samples=len(found.labels),
+        accuracy=found.accuracy if found else None,
+        label_loss=found.label_loss if found else None,
+        test_samples=len(found.labels) if found else None,
         student_fingerprint=weights_fingerprint(run.student),
         data_fingerprint=run.dataset.fingerprint,
         teacher_fingerprint=None if run.teacher is None else run.teacher.fingerprint,
@@ -275,13 +308,26 @@ def _finish(run: Run, progress: Progress, log: RunLog, hold: Hold) -> RunResult:
         processes=run.accelerator.num_processes,
         seconds=progress.seconds,
         class_names=run.dataset.class_names,
+        validation_accuracy=validated.accuracy if validated else None,
+        validation_label_loss=validated.label_loss if validated else None,
+        validation_samples=None if run.validation_dataset is None else len(run.validation_dataset),
+        selection=config.selection,
+        selected_epoch=best.epoch if best else None,
     )
     hold.check()
     if run.accelerator.is_main_process:
         save_weights(run.student, directory / STUDENT_NAME, run.dataset.class_names)
-        found.publish(directory / TEST_LOGITS_NAME, run.test_dataset.class_names)
-        log.note(f"finished: accuracy {found.accuracy:.4f}")
+        if found is not None:
+            found.publish(directory / TEST_LOGITS_NAME, run.test_dataset.class_names)
+        log.note(_summary(result))
         # Last, because a run with a result is never looked at again.
         write_file(directory / run_directory.RESULT_NAME, result.to_json())
     run.accelerator.wait_for_everyone()
     return result
+
+
+def _summary(result: RunResult) -> str:
+    parts = [] if result.accuracy is None else [f"accuracy {result.accuracy:.4f}"]
+    if result.validation_accuracy is not None:
+        parts.append(f"validation accuracy {result.validation_accuracy:.4f}")
+    return "finished: " + ", ".join([*parts, *([result.selected] if result.selected else [])])

@@ -22,7 +22,7 @@ from tpkd.training.loop import OnStep
 from tpkd.training.own_network import OwnNetwork, check_logits
 from tpkd.training.run import Given
 
-DATA_KEYS = ("class_weights", "per_class", "seed", "test", "unlabelled")
+DATA_KEYS = ("class_weights", "per_class", "seed", "test", "unlabelled", "validation")
 """What a configuration may say about a data set of one's own."""
 WORDS = {"data": "data set", "student": "network", "teacher": "network"}
 
@@ -32,6 +32,7 @@ def fit(
     *,
     train: Any,
     test: Any = None,
+    validation: Any = None,
     class_names: Sequence[str],
     student: nn.Module | None = None,
     teacher: nn.Module | None = None,
@@ -49,6 +50,7 @@ def fit(
             or say more about it, such as `data: {per_class: 20}`.
         train: a map-style data set: `train[position]` is `(x, y, id)`; see `tpkd.data.own.own_dataset`.
         test: the same for the test part; without it, `data.test` says which share of each class is held out.
+        validation: the same for a validation part, if there is one; see `selection` and `data.validation`.
         class_names: in the order of the logits.
         student: a network that returns logits, trained in place; default: what the configuration names.
         teacher: a trained network that returns logits, frozen in place; default: what the configuration names.
@@ -74,7 +76,7 @@ def fit(
     """
     resolved = _resolve(config, student, teacher)
     with keyed("data"):
-        parts = {"train": train, "test": test}
+        parts = {"train": train, "test": test, "validation": validation}
         data = {split: own_dataset(part, split, class_names) for split, part in parts.items() if part is not None}
     if student is not None and data["train"].kind == "text":
         found = f"found a {type(student).__name__}, for which there is no tokenizer"

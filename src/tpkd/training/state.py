@@ -13,6 +13,7 @@ from tpkd.training.checkpoint import Checkpoint
 from tpkd.training.log import Averages
 from tpkd.training.randomness import random_state, restore_random_state
 from tpkd.training.run import Run
+from tpkd.training.selection import Best
 
 _KEPT = ("skipped_steps", "seconds", "metrics_bytes", "metrics_sha256")
 
@@ -36,6 +37,8 @@ class Progress:
     """Since the last line of the log."""
     epoch: Averages = field(default_factory=Averages)
     """Since the last epoch ended."""
+    best: Best | None = None
+    """The best student so far, where the result is chosen by validation."""
 
 
 def capture(run: Run, progress: Progress) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
@@ -67,6 +70,8 @@ def capture(run: Run, progress: Progress) -> tuple[dict[str, dict[str, Tensor]],
         "scaler": None if scaler is None else scaler.state_dict(),
         **_bindings(run),
     }
+    if progress.best is not None:
+        groups["best"], values["best"] = progress.best.state, progress.best.numbers
     return groups, values
 
 
@@ -101,6 +106,7 @@ def restore(run: Run, checkpoint: Checkpoint) -> Progress:
             step=checkpoint.step,
             recent=Averages(values["recent"]),
             epoch=Averages(values["epoch"]),
+            best=Best(**values["best"], state=groups["best"]) if "best" in groups else None,
             **{name: values[name] for name in (*_KEPT, "processes")},
         )
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
@@ -122,11 +128,14 @@ def _restore_generators(run: Run, checkpoint: Checkpoint) -> None:
 
 def _bindings(run: Run) -> dict[str, Any]:
     """What a run must be made of to continue a checkpoint; networks that do not learn go by their fingerprints."""
-    return {
+    found = {
         "data": run.dataset.fingerprint,
         "teacher": None if run.teacher is None else run.teacher.fingerprint,
         "initial": None if run.initial is None else run.initial.fingerprint,
     }
+    if run.selects and run.validation_dataset is not None:
+        found["validation"] = run.validation_dataset.fingerprint
+    return found
 
 
 def _split_optimizer(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -5,7 +5,8 @@ import pytest
 from teacher.cache.toys import Teacher, make_recipe, make_rows
 from tpkd.errors import InputError
 from tpkd.teacher.cache.build import build_cache
-from tpkd.teacher.cache.manifest import Manifest, damaged_shards, read_manifest
+from tpkd.teacher.cache.manifest import Manifest, read_manifest
+from tpkd.teacher.cache.parts import Part
 
 
 def test_the_binding_depends_on_recipe_and_keys_and_not_on_the_files():
@@ -45,28 +46,42 @@ def test_labels_do_not_bind_a_cache_that_keeps_all_logits():
     [
         ({"rows": 70}, "fingerprint: expected"),
         ({"shard_rows": 0}, "shard_rows: expected at least 1, found 0"),
-        ({"shards": ()}, None),
+        ({"part": Part(2, 8)}, "part: expected at most 7 parts, as many as shards, found 8"),
     ],
 )
 def test_a_manifest_that_no_build_writes_is_refused(tmp_path, change, message):
     build_cache(tmp_path, make_rows(), Teacher(), make_recipe(), shard_rows=10)
     replace(read_manifest(tmp_path), **change).publish(tmp_path)
-    if message is None:
-        assert read_manifest(tmp_path).rows_written == 0  # a build that has not got far
-        return
     with pytest.raises(InputError, match=message):
         read_manifest(tmp_path)
 
 
-def test_damage_is_found_shard_by_shard(tmp_path):
-    build_cache(tmp_path, make_rows(), Teacher(), make_recipe(), shard_rows=10)
-    manifest = read_manifest(tmp_path)
-    assert damaged_shards(tmp_path, manifest) == {}
-    path = tmp_path / manifest.shards[2].file
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
-    (tmp_path / manifest.shards[4].file).unlink()
-    found = damaged_shards(tmp_path, manifest)
-    assert found.keys() == {2, 4}
-    assert "expected SHA-256" in found[2]
+def test_a_manifest_is_written_before_the_first_row_and_never_again(tmp_path):
+    seen = []
+
+    def forward(keys):
+        seen.append((tmp_path / "manifest.json").read_bytes())
+        return Teacher()(keys)
+
+    build_cache(tmp_path, make_rows(), forward, make_recipe(), shard_rows=10)
+    assert {*seen, (tmp_path / "manifest.json").read_bytes()} == {seen[0]}
+    build_cache(tmp_path, make_rows(), Teacher(), make_recipe(), model_source="files")
+    assert read_manifest(tmp_path).model_source == "files"
+    assert read_manifest(tmp_path).fingerprint == Manifest.begin(make_rows(), make_recipe(), 10).fingerprint
+
+
+@pytest.mark.parametrize("total", range(1, 8))
+def test_parts_share_shards_and_rows_without_gap_or_overlap(total):
+    whole = Manifest.begin(make_rows(), make_recipe(), 10)
+    parts = [Manifest.begin(make_rows(), make_recipe(), 10, Part(number, total)) for number in range(1, total + 1)]
+    assert [index for part in parts for index in part.shard_numbers] == list(whole.shard_numbers) == list(range(7))
+    assert [row for part in parts for row in part.row_numbers] == list(whole.row_numbers) == list(range(69))
+    assert {part.fingerprint for part in parts} == {whole.fingerprint}
+
+
+def test_what_another_cache_holds_is_named():
+    whole = Manifest.begin(make_rows(), make_recipe(), 10)
+    part = replace(whole, part=Part(1, 2))
+    assert whole.differences(part) == ["expected a whole cache, found part 1 of 2"]
+    assert part.differences(replace(part, part=Part(2, 2))) == ["expected part 1 of 2, found part 2 of 2"]
+    assert whole.differences(replace(whole, shard_rows=7, model_source="x")) == []

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from teacher.cache.journals import vouch
 from teacher.cache.toys import Teacher, make_recipe, make_rows, true_logits
 from tpkd.errors import InputError
 from tpkd.teacher.cache.build import build_cache
@@ -124,26 +125,20 @@ def test_an_unfinished_cache_is_refused_unless_asked_for_and_never_gives_an_unwr
             cache.read(rows.sample_ids[row : row + 1], rows.view_ids[row : row + 1])
 
 
-def test_the_bitmap_hides_a_row_that_was_not_written(tmp_path):
+def test_a_bitmap_that_marks_a_row_as_not_written_is_refused(tmp_path):
+    """No build publishes such a shard; what is in the place of the row is not the teacher's."""
     from safetensors.numpy import load_file
 
-    from tpkd.teacher.cache.manifest import ShardEntry, read_manifest
-    from tpkd.teacher.cache.shards import write_shard
+    from tpkd.teacher.cache.tensors import write_tensors
 
-    rows = make_rows()
-    build_cache(tmp_path, rows, Teacher(), make_recipe(), shard_rows=10)
+    build_cache(tmp_path, make_rows(), Teacher(), make_recipe(), shard_rows=10)
     path = tmp_path / "shard-00001.safetensors"
     arrays = load_file(path)
     arrays["written"][3] = False
-    size, digest = write_shard(path, arrays)
-    read_manifest(tmp_path).with_shard(1, ShardEntry(path.name, 10, size, digest)).publish(tmp_path)
-    cache = open_cache(tmp_path)
-    assert len(cache) == 68
-    with pytest.raises(InputError, match=f"sample {rows.sample_ids[13]}, view {rows.view_ids[13]}: no such row"):
-        cache.read(rows.sample_ids, rows.view_ids)
-    others = np.delete(np.arange(69), 13)
-    samples, views = rows.sample_ids[others], rows.view_ids[others]
-    assert torch.equal(cache.read(samples, views), true_logits(samples, views))
+    write_tensors(path, arrays)
+    vouch(tmp_path, path.name)
+    with pytest.raises(InputError, match=r"shard-00001\.safetensors: expected every row written, found that row 3 is"):
+        open_cache(tmp_path)
 
 
 def test_the_fingerprint_binds_recipe_and_keys_and_not_the_cut_into_files(tmp_path):

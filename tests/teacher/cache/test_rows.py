@@ -17,9 +17,8 @@ def random_keys(generator, rows):
 def test_index_agrees_with_a_dictionary(seed):
     generator = np.random.default_rng(seed)
     samples, views = random_keys(generator, 40)
-    written = generator.random(40) < (1 if seed % 2 else 0.7)
-    index = RowIndex(samples, views, None if seed % 2 else written)
-    table = {key: row for row, key in enumerate(zip(samples, views, strict=True)) if written[row]}
+    index = RowIndex(samples, views, first_row=seed)
+    table = {key: row for row, key in enumerate(zip(samples, views, strict=True), seed)}
     wanted_samples = generator.choice([*samples, 3, -(2**63), 2**63 - 1], 300)
     wanted_views = generator.choice([*views, 2, -1, -(2**63), 2**63 - 1], 300)
     expected = [table.get(key, -1) for key in zip(wanted_samples, wanted_views, strict=True)]
@@ -29,9 +28,6 @@ def test_index_agrees_with_a_dictionary(seed):
 def test_an_index_without_rows_finds_nothing():
     none, keys = np.zeros(0, np.int64), (np.array([1, 2]), np.array([0, 0]))
     assert RowIndex(none, none).find(*keys).tolist() == [-1, -1]
-    assert RowIndex(*keys, np.array([False, False])).find(*keys).tolist() == [-1, -1]
-    assert RowIndex(*keys, np.array([False, True])).find(*keys).tolist() == [-1, 1]
-    assert RowIndex(*keys, np.array([True, False])).find(*keys).tolist() == [0, -1]
 
 
 def test_views_stand_together_and_inputs_follow_the_keys():

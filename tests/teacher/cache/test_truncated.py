@@ -89,22 +89,6 @@ def test_a_label_that_is_no_class_is_refused_before_anything_is_written(tmp_path
     assert not list((tmp_path / "new").glob("*.json"))
 
 
-def test_a_row_that_is_not_written_is_not_looked_at(tmp_path):
-    """A bitmap may hide a row; what stands in its place is nobody's answer."""
-    from safetensors.numpy import load_file
-
-    from tpkd.teacher.cache.manifest import ShardEntry, read_manifest
-    from tpkd.teacher.cache.shards import write_shard
-
-    build_cache(tmp_path, make_rows(), Teacher(), make_recipe(top_k=2), shard_rows=10)
-    path = tmp_path / "shard-00001.safetensors"
-    arrays = load_file(path)
-    arrays["written"][3], arrays["indices"][3] = False, 7
-    size, digest = write_shard(path, arrays)
-    read_manifest(tmp_path).with_shard(1, ShardEntry(path.name, 10, size, digest)).publish(tmp_path)
-    assert len(open_cache(tmp_path)) == 68
-
-
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 2**-10), ("float32", 1e-6)])
 @pytest.mark.parametrize("top_k", [4, 5])
 def test_with_all_classes_or_all_but_one_the_row_comes_back_whole(tmp_path, dtype, tolerance, top_k):

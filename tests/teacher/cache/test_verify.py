@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 import torch
 
+from teacher.cache.journals import vouch
 from teacher.cache.toys import Teacher, make_recipe, make_rows
 from tpkd.teacher.cache.build import build_cache
-from tpkd.teacher.cache.manifest import ShardEntry, read_manifest
 from tpkd.teacher.cache.read import open_cache
 from tpkd.teacher.cache.rows import CacheRows
-from tpkd.teacher.cache.shards import write_shard
+from tpkd.teacher.cache.tensors import write_tensors
 from tpkd.teacher.cache.verify import CacheInfo, VerifyReport, cache_info, verify_cache
 
 
@@ -26,8 +26,16 @@ def test_info_is_a_record_of_the_manifest(directory):
     assert CacheInfo.from_json(info.to_json()) == info
     assert (info.rows, info.rows_written, info.samples, info.views, info.shards) == (69, 69, 23, 3, 7)
     assert info.complete
-    assert info.bytes == sum(path.stat().st_size for path in directory.glob("*.safetensors"))
+    assert info.bytes == sum(path.stat().st_size for path in directory.glob("shard-*.safetensors"))
+    assert (info.index_bytes, info.part) == (0, None)
     assert info.fingerprint == open_cache(directory).fingerprint
+
+
+def test_info_says_what_the_index_takes(tmp_path):
+    build_cache(tmp_path, make_rows(69, 1), Teacher(), make_recipe(), shard_rows=10)
+    info = cache_info(tmp_path)
+    assert info.index_bytes == (tmp_path / "index.safetensors").stat().st_size
+    assert CacheInfo.from_json(info.to_json()) == info
 
 
 def test_a_sound_cache_passes_and_the_sampled_rows_are_forwarded_once(directory):
@@ -175,8 +183,8 @@ def test_a_rest_that_is_said_to_be_nothing_is_found(tmp_path):
     path = tmp_path / "shard-00000.safetensors"
     arrays = load_file(path)
     arrays["rest_log_probs"][4] = -np.inf
-    size, digest = write_shard(path, arrays)
-    read_manifest(tmp_path).with_shard(0, ShardEntry(path.name, 10, size, digest)).publish(tmp_path)
+    write_tensors(path, arrays)
+    vouch(tmp_path, path.name)
     assert verify_cache(tmp_path).passes  # nothing to tell it by without the model
     (problem,) = verify_cache(tmp_path, forward=Teacher(), rows=rows).problems
     assert f"sample {rows.sample_ids[4]}, view 0: rest_log_probs: expected what the model says now" in problem

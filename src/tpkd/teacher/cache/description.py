@@ -24,14 +24,22 @@ def compare_sizes(found: int, full: int) -> str:
 
     Example:
         >>> compare_sizes(2_810_000, 1_000_170_000)
-        '2.8 MB, 0.281 % of the 1000.2 MB of all logits in float16'
+        '2.8 MB, 0.281 % of the 1.0 GB of all logits in float16'
     """
     share = 100 * found / full if full else 0.0
-    return f"{_size(found)}, {share:.3g} % of the {_size(full)} of all logits in float16"
+    return f"{sized(found)}, {share:.3g} % of the {sized(full)} of all logits in float16"
 
 
-def _size(count: int) -> str:
-    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB"
+def sized(count: int) -> str:
+    """A number of bytes in a unit that suits it.
+
+    Example:
+        >>> sized(900), sized(2_810_000), sized(21_700_000_000), sized(3_038_890_000_000_000)
+        ('0.9 kB', '2.8 MB', '21.7 GB', '3,038.9 TB')
+    """
+    units = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}
+    name = next((name for name, size in units.items() if count >= size), "kB")
+    return f"{count / units[name]:,.1f} {name}"
 
 
 def kept_sentence(recipe: CacheRecipe, rows: int) -> str:
@@ -41,7 +49,7 @@ def kept_sentence(recipe: CacheRecipe, rows: int) -> str:
         >>> kept_sentence(CacheRecipe("m", "d", {}, None, 50_000, top_k=64), 10_000)
         ... # doctest: +NORMALIZE_WHITESPACE
         'Each row keeps: top 64 of 50000 classes and the label, float16; total of the rest, float32. 2.8 MB, 0.279 % of
-        the 1000.2 MB of all logits in float16.'
+        the 1.0 GB of all logits in float16.'
     """
     sizes = compare_sizes(rows * row_bytes(recipe), rows * full_row_bytes(recipe))
     return f"Each row keeps: {describe_kept(recipe)}. {sizes}."

@@ -1,44 +1,69 @@
 """Read a cache: rows by (sample id, view id) through memory maps, never from a cache that does not match."""
 
+import weakref
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float32, Shaped
+from jaxtyping import Float32, Shaped
 from torch import Tensor
 
 from tpkd.arrays import ArrayFile
 from tpkd.errors import InputError
 from tpkd.geometry.top_k import TopK, check_top_k
 from tpkd.teacher.cache.columns import TOP_K_COLUMNS
-from tpkd.teacher.cache.manifest import Manifest, damaged_shards, read_manifest
+from tpkd.teacher.cache.contents import Contents, damaged_index, damaged_shards, read_contents
+from tpkd.teacher.cache.entries import INDEX_NAME
+from tpkd.teacher.cache.index import SortedIndex
+from tpkd.teacher.cache.keys import Keys, as_keys
+from tpkd.teacher.cache.maps import close_maps
 from tpkd.teacher.cache.recipe import CacheRecipe
-from tpkd.teacher.cache.rows import Keys, RowIndex, as_keys, hash_keys
-from tpkd.teacher.cache.shards import ShardFile, open_shard, release, standing_maps
+from tpkd.teacher.cache.rows import RowIndex
+from tpkd.teacher.cache.runs import find_runs, run_index
+from tpkd.teacher.cache.shard_set import ShardSet
 
 Ids = Sequence[int] | np.ndarray | Tensor
 
+BLOCK_ROWS = 8192
+"""Rows that are looked at together where all rows are."""
+
+
+class Index(Protocol):
+    """Finds rows."""
+
+    def find(self, sample_ids: Keys, view_ids: Keys) -> Keys:
+        """The row of each key, -1 where there is none."""
+
 
 class TeacherCache:
-    """An open cache: manifest, keys in order, and the rows. Made by `open_cache`."""
+    """An open cache: its manifest and its rows. Made by `open_cache`."""
 
-    def __init__(self, directory: Path, manifest: Manifest, shards: tuple[ShardFile, ...]) -> None:
-        """Index the rows that are written; `shards` are those of the manifest."""
-        self.directory, self.manifest = directory, manifest
-        # Keep the most recently used maps open; an evicted map lives until its last reader is done. No lock is needed,
-        # so a fork cannot inherit a held one: at worst two threads map the same shard.
-        limit = standing_maps()
-        self._mapped = lru_cache(limit)(lambda index: memoryview(shards[index].map()))
-        self._all_may_stand = len(shards) <= limit
-        self._offsets = {
-            name: np.array([shard.offsets[name] for shard in shards], np.int64) for name in self.recipe.columns
-        }
-        self.sample_ids, self.view_ids, written = _read_keys(shards)
-        self._written = np.flatnonzero(written)
-        self._index = RowIndex(self.sample_ids, self.view_ids, written)
+    def __init__(self, contents: Contents, shards: ShardSet) -> None:
+        """Make the rows of the written shards findable."""
+        self.directory, self.manifest = contents.directory, contents.manifest
+        self._contents, self._shards = contents, shards
+        self._rows_written = contents.rows_written
+        self._index = _index(contents, shards)
+        weakref.finalize(self, close_maps)
+
+    @cached_property
+    def sample_ids(self) -> Keys:
+        """The sample id of every row in order: eight bytes for each, read at the first use."""
+        return self._shards.all_of("sample_ids")
+
+    @cached_property
+    def view_ids(self) -> Keys:
+        """The view id of every row in order, like `sample_ids`."""
+        return self._shards.all_of("view_ids")
+
+    def key_blocks(self, count: int) -> Iterator[tuple[Keys, Keys]]:
+        """Sample and view ids of all rows in order, at most `count` at a time."""
+        for sample_ids, view_ids in self._shards.key_blocks():
+            for start in range(0, len(sample_ids), count):
+                yield sample_ids[start : start + count].copy(), view_ids[start : start + count].copy()
 
     @property
     def recipe(self) -> CacheRecipe:
@@ -67,7 +92,7 @@ class TeacherCache:
 
     def __len__(self) -> int:
         """How many rows are written."""
-        return len(self._written)
+        return self._rows_written
 
     def read(self, sample_ids: Ids, view_ids: Ids | None = None) -> Float32[Tensor, "batch K"] | TopK:
         """The answers to a batch in float32: all logits, or what a truncated cache kept of them.
@@ -147,27 +172,44 @@ class TeacherCache:
         """
         if self.top_k is None:
             return
-        shard_rows = self.manifest.shard_rows
-        for index, entry in enumerate(self.manifest.shards):
-            first, last = np.searchsorted(self._written, [index * shard_rows, (index + 1) * shard_rows])
-            for block in self._blocks(self._written[first:last], shard_rows):
+        for place, entry in enumerate(self._contents.shards):
+            first, path = self.manifest.bounds(self.manifest.shard_numbers[place])[0], self._shards.path(place)
+            for start in range(0, entry.rows, BLOCK_ROWS):
+                rows = range(first + start, first + min(start + BLOCK_ROWS, entry.rows))
+                name = f"{path}: from row {start} on" if start else str(path)
+                (block,) = self._blocks(rows, BLOCK_ROWS)
                 try:
-                    check_top_k(block, self.recipe.num_classes, name=str(self.directory / entry.file))
+                    check_top_k(block, self.recipe.num_classes, name=name)
                 except ValueError as error:
                     raise InputError(str(error)) from error
 
-    def _rows(self, sample_ids: Ids | None, view_ids: Ids | None) -> Keys:
+    def check_index(self) -> None:
+        """Look every row up.
+
+        Raises:
+            InputError: the index leads to another row, or to none.
+        """
+        row = self.manifest.row_numbers.start
+        for samples, views in self.key_blocks(BLOCK_ROWS):
+            wrong = np.flatnonzero(self._index.find(samples, views) != np.arange(row, row + len(samples)))
+            if len(wrong):
+                key = f"sample {samples[wrong[0]]}, view {views[wrong[0]]}"
+                raise InputError(f"{self.directory}: {INDEX_NAME}: {key}: expected row {row + wrong[0]}, found another")
+            row += len(samples)
+
+    def _rows(self, sample_ids: Ids | None, view_ids: Ids | None) -> Keys | range:
         if sample_ids is not None:
             return self.locate(sample_ids, view_ids)
         self._only_view(0)
-        return self._written
+        first = self.manifest.row_numbers.start
+        return range(first, first + len(self))
 
-    def _blocks(self, rows: Keys, count: int) -> Iterator[Any]:
+    def _blocks(self, rows: Keys | range, count: int) -> Iterator[Any]:
         for start in range(0, len(rows), count):
             block = rows[start : start + count]
+            block = np.arange(block.start, block.stop) if isinstance(block, range) else block
             yield self._answers(block)
-            for shard in np.unique(block // self.manifest.shard_rows):
-                release(self._mapped(int(shard)))
+            self._shards.release(block)
 
     def _answers(self, rows: Keys) -> Tensor | TopK:
         if self.top_k is None:
@@ -178,34 +220,19 @@ class TeacherCache:
     def _only_view(self, count: int) -> Keys:
         if self.num_views != 1:
             raise InputError(f"{self.directory}: expected sample and view ids: every sample has {self.num_views} views")
-        return np.repeat(self.view_ids[:1], count)
+        return np.full(count, self._view if count else 0)
+
+    @cached_property
+    def _view(self) -> int:
+        """The view id of the first row."""
+        return int(next(self.key_blocks(1))[1][0])
 
     def _gather(self, name: str, rows: Keys) -> Tensor:
         column = self.recipe.columns[name]
         dtype = getattr(torch, column.dtype)
         if not len(rows):
             return torch.empty(column.shape(0), dtype=dtype)
-        width = column.row_bytes
-        shard, place = np.divmod(rows, self.manifest.shard_rows)
-        start = self._offsets[name][shard] + place * width
-        if self._all_may_stand:
-            # Joining slices of bytes costs a third of indexing an array per shard, as a batch touches most shards.
-            places = zip(shard.tolist(), start.tolist(), (start + width).tolist(), strict=True)
-            gathered = bytearray().join([self._mapped(index)[first:last] for index, first, last in places])
-        else:
-            gathered = self._copy_by_shard(shard, start, width)
-        return torch.frombuffer(gathered, dtype=dtype).view(column.shape(len(rows)))
-
-    def _copy_by_shard(self, shard: np.ndarray, start: np.ndarray, width: int) -> bytearray:
-        """Shard by shard, so that a batch holds at most one map beyond those kept open."""
-        order = shard.argsort(kind="stable")
-        gathered, current = bytearray(len(order) * width), -1
-        target, pages = memoryview(gathered), memoryview(b"")
-        for position, index, first in zip(order.tolist(), shard[order].tolist(), start[order].tolist(), strict=True):
-            if index != current:
-                pages, current = self._mapped(index), index
-            target[position * width : (position + 1) * width] = pages[first : first + width]
-        return gathered
+        return torch.frombuffer(self._shards.gather(name, rows), dtype=dtype).view(column.shape(len(rows)))
 
 
 def _readable(values: Tensor) -> Tensor:
@@ -213,16 +240,16 @@ def _readable(values: Tensor) -> Tensor:
     return values.float() if values.is_floating_point() else values.long()
 
 
-def _read_keys(shards: tuple[ShardFile, ...]) -> tuple[Keys, Keys, Bool[np.ndarray, "_"]]:
-    """Sample ids, view ids and the bitmap of written rows of all shards, copied, so that no map has to stay open."""
-    names = ("sample_ids", "view_ids", "written")
-    parts: list[list[np.ndarray]] = [[np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.bool_)]]
-    for shard in shards:
-        pages = shard.map()
-        for name, found in zip(names, parts, strict=True):
-            found.append(shard.array(pages, name).copy())
-    sample_ids, view_ids, written = map(np.concatenate, parts)
-    return sample_ids, view_ids, written
+def _index(contents: Contents, shards: ShardSet) -> Index:
+    """By arithmetic, by the file of the index, or by a table in memory, which an unfinished cache may need."""
+    manifest = contents.manifest
+    if contents.runs is not None:
+        return contents.runs
+    if contents.index is not None:
+        return SortedIndex(contents.directory, contents.index, manifest.samples, manifest.rows)
+    keys, first = (shards.all_of("sample_ids"), shards.all_of("view_ids")), manifest.row_numbers.start
+    runs = run_index([find_runs(*keys, manifest.views)], manifest.views, first)
+    return RowIndex(*keys, first) if runs is None else runs
 
 
 def open_cache(
@@ -233,9 +260,9 @@ def open_cache(
     Args:
         directory: where `build_cache` wrote it.
         expected: what the caller would have computed; every field that differs is named.
-        check: hash every shard (about a second per gigabyte), so that no flipped byte is ever read, and look at the
-            classes that a truncated cache names. Without it only sizes, headers and keys are looked at: for a second
-            opening of a cache that was checked.
+        check: hash every file (about a second per gigabyte), so that no flipped byte is ever read, and look at all
+            keys, and at the classes that a truncated cache names. Without it only sizes are looked at, and the header
+            of a shard when a row of it is read: for a second opening of a cache that was checked.
         partial: accept a cache whose build is not finished; its unwritten rows are refused when asked for.
 
     Example:
@@ -244,29 +271,25 @@ def open_cache(
             ...
         tpkd.errors.InputError: /no/such/cache: expected a teacher cache, found no manifest.json
     """
-    directory = Path(directory)
-    manifest = read_manifest(directory)
+    contents = read_contents(Path(directory))
+    manifest = contents.manifest
     if expected is not None and (differences := expected.differences(manifest.recipe)):
         raise InputError(f"{directory}: this cache was computed from something else: {'; '.join(differences)}")
-    complete = manifest.rows_written == manifest.rows
-    if not complete and not partial:
-        raise InputError(
-            f"{directory}: expected {manifest.rows} rows, found {manifest.rows_written} written; "
-            "build it again to compute the rest"
-        )
+    if manifest.part is not None and not partial:
+        raise InputError(f"{directory}: expected a cache, found {manifest.part}; `tpkd cache merge` joins the parts")
+    if not contents.complete and not partial:
+        raise InputError(f"{directory}: {contents.missing}; build it again to compute the rest")
+    shards = ShardSet(contents)
     if check:
-        for problem in damaged_shards(directory, manifest).values():
-            raise InputError(problem)
-    shards = tuple(
-        open_shard(directory / entry.file, manifest.recipe, entry.rows, entry.bytes) for entry in manifest.shards
-    )
+        for problem in (*damaged_shards(contents).values(), damaged_index(contents)):
+            if problem is not None:
+                raise InputError(problem)
+    if check or contents.journal is None:  # where there is no journal, all keys are read anyway
+        shards.check_keys()
     try:
-        cache = TeacherCache(directory, manifest, shards)
+        cache = TeacherCache(contents, shards)
     except ValueError as error:  # keys that no build writes: the same row twice
         raise InputError(f"{directory}: {error}") from error
-    found = hash_keys(cache.sample_ids, cache.view_ids)
-    if complete and found != manifest.keys_sha256:
-        raise InputError(f"{directory}: expected rows with keys {manifest.keys_sha256}, found {found}")
     if check:
         cache.check_rows()
     return cache

@@ -1,17 +1,18 @@
 """The rows of a cache: their keys (sample id, view id), their order, and how a row is found."""
 
 import hashlib
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int64
 
-Keys = Int64[np.ndarray, "_"]
+from tpkd.teacher.cache.keys import SPARSEST, Keys, as_keys, check_width, twice
+from tpkd.teacher.cache.runs import find_runs, run_index
 
-SPARSEST = 64
-"""An index may have this many places for each row; more means that the view ids are not view numbers."""
+_UNIQUE_RUNS = 1024
+"""Keys that fall into at most so many runs are told apart without a table of all rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +47,7 @@ class CacheRows:
         object.__setattr__(self, "view_ids", as_keys("view_ids", self.view_ids))
         if not len(self.sample_ids):
             raise ValueError("sample_ids: expected at least one row, got none")
-        RowIndex(self.sample_ids, self.view_ids)
+        _check_unique(self.sample_ids, self.view_ids)
         if self.labels is not None:
             object.__setattr__(self, "labels", as_keys("labels", self.labels))
             if len(self.labels) != len(self.sample_ids):
@@ -66,13 +67,15 @@ class CacheRows:
         """
         if labels is not None and len(labels) != len(sample_ids):
             raise ValueError(f"labels: expected {len(sample_ids)} as sample_ids has, got {len(labels)}")
-        positions = np.repeat(np.arange(len(sample_ids)), num_views)
-        view_ids = np.tile(np.arange(num_views), len(sample_ids))
+
+        def inputs_of_rows(start: int, stop: int) -> Any:
+            return inputs(*np.divmod(np.arange(start, stop), num_views))
+
         return cls(
-            np.asarray(sample_ids)[positions],
-            view_ids,
-            lambda start, stop: inputs(positions[start:stop], view_ids[start:stop]),
-            None if labels is None else np.asarray(labels)[positions],
+            np.repeat(np.asarray(sample_ids), num_views),
+            np.tile(np.arange(num_views), len(sample_ids)),
+            inputs_of_rows,
+            None if labels is None else np.repeat(np.asarray(labels), num_views),
         )
 
     def __len__(self) -> int:
@@ -80,13 +83,20 @@ class CacheRows:
         return len(self.sample_ids)
 
 
+def _check_unique(sample_ids: Keys, view_ids: Keys) -> None:
+    width = 1 + int(view_ids.max()) if len(view_ids) == len(sample_ids) else 0
+    if 1 <= width <= SPARSEST and run_index([find_runs(sample_ids, view_ids, width, _UNIQUE_RUNS)], width) is not None:
+        return
+    RowIndex(sample_ids, view_ids)
+
+
 class RowIndex:
-    """Finds the row of a key by one binary search for the sample and a table of its views.
+    """Finds the row of a key by one binary search for the sample and a table of its views, all of it in memory.
 
     Args:
         sample_ids: of all rows, in order.
         view_ids: of all rows, in order; numbers from 0, as nearly every sample has nearly every view.
-        written: which rows may be found; all of them without it.
+        first_row: the number of the first row.
 
     Example:
         >>> index = RowIndex(np.array([30, 10, 10]), np.array([0, 1, 0]))
@@ -94,44 +104,28 @@ class RowIndex:
         array([ 2,  0, -1])
     """
 
-    def __init__(self, sample_ids: Keys, view_ids: Keys, written: Bool[np.ndarray, "_"] | None = None) -> None:
+    def __init__(self, sample_ids: Keys, view_ids: Keys, first_row: int = 0) -> None:
         """Fill the table; a duplicate key is refused."""
         if len(sample_ids) != len(view_ids):
             raise ValueError(f"view_ids: expected {len(sample_ids)} as sample_ids has, got {len(view_ids)}")
-        rows = np.arange(len(sample_ids)) if written is None else np.flatnonzero(written)
-        self._sample_ids, self._view_ids = sample_ids, view_ids
-        self._samples = np.unique(sample_ids[rows])
-        self._width = 1 + int(view_ids[rows].max(initial=0))
-        if view_ids[rows].min(initial=0) < 0 or len(self._samples) * self._width > SPARSEST * len(rows):
-            raise ValueError(f"view_ids: expected small numbers from 0, got {view_ids.min()} to {view_ids.max()}")
-        places = self._samples.searchsorted(sample_ids[rows]) * self._width + view_ids[rows]
-        self._table = np.full(max(len(self._samples) * self._width, 1), -1)
+        rows = np.arange(first_row, first_row + len(sample_ids))
+        self._samples = np.unique(sample_ids)
+        lowest, highest = int(view_ids.min(initial=0)), int(view_ids.max(initial=0))
+        self._width = check_width(len(self._samples), len(rows), lowest, highest)
+        places = self._samples.searchsorted(sample_ids) * self._width + view_ids
+        self._table = np.full(len(self._samples) * self._width, -1)
         self._table[places] = rows
         lost = np.flatnonzero(self._table[places] != rows)
         if len(lost):
-            row = rows[lost[0]]
-            raise ValueError(
-                f"sample_ids: expected every (sample id, view id) once, got sample {sample_ids[row]}, "
-                f"view {view_ids[row]} more than once"
-            )
+            raise twice(sample_ids[lost[0]], view_ids[lost[0]])
 
     def find(self, sample_ids: Keys, view_ids: Keys) -> Keys:
         """The row of each key, -1 where there is none."""
-        # Whatever place a foreign key leads to, the row found there has another key.
-        places = self._samples.searchsorted(sample_ids) * self._width + view_ids
-        rows: Keys = self._table.take(places, mode="clip")
-        if not len(self._sample_ids):
-            return rows
-        same = (self._sample_ids.take(rows) == sample_ids) & (self._view_ids.take(rows) == view_ids)
-        return np.where(same, rows, -1)
-
-
-def as_keys(name: str, values: Any) -> Keys:
-    """Ids as a one-dimensional int64 array; anything else is refused by its name."""
-    keys = np.asarray(values)
-    if keys.ndim != 1 or keys.dtype.kind not in "iu":
-        raise ValueError(f"{name}: expected integers of shape (rows,), got {keys.dtype} of shape {keys.shape}")
-    return keys.astype(np.int64, copy=False)
+        if not len(self._samples):
+            return np.full(len(sample_ids), -1)
+        place = np.minimum(self._samples.searchsorted(sample_ids), len(self._samples) - 1)
+        known = (self._samples[place] == sample_ids) & (view_ids >= 0) & (view_ids < self._width)
+        return np.where(known, self._table[np.where(known, place * self._width + view_ids, 0)], -1)
 
 
 def hash_labels(rows: CacheRows, num_classes: int) -> str:
@@ -155,7 +149,7 @@ def hash_labels(rows: CacheRows, num_classes: int) -> str:
             f"labels: expected classes from 0 to {num_classes - 1}, got {labels[row]} for sample "
             f"{rows.sample_ids[row]}, view {rows.view_ids[row]}"
         )
-    return hashlib.sha256(labels.astype("<i8").tobytes()).hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(labels, "<i8").data).hexdigest()
 
 
 def hash_keys(sample_ids: Keys, view_ids: Keys) -> str:
@@ -165,6 +159,18 @@ def hash_keys(sample_ids: Keys, view_ids: Keys) -> str:
         >>> hash_keys(np.array([1, 2]), np.array([0, 0])) == hash_keys(np.array([2, 1]), np.array([0, 0]))
         False
     """
-    digest = hashlib.sha256(sample_ids.astype("<i8").tobytes())
-    digest.update(view_ids.astype("<i8").tobytes())
+    return hash_blocks((sample_ids,), (view_ids,))
+
+
+def hash_blocks(sample_ids: Iterable[Keys], view_ids: Iterable[Keys]) -> str:
+    """The SHA-256 of all keys in order, given in blocks.
+
+    Example:
+        >>> samples, views = np.array([1, 2]), np.array([0, 0])
+        >>> hash_blocks([samples[:1], samples[1:]], [views]) == hash_keys(samples, views)
+        True
+    """
+    digest = hashlib.sha256()
+    for block in itertools.chain(sample_ids, view_ids):
+        digest.update(np.ascontiguousarray(block, "<i8").data)
     return digest.hexdigest()

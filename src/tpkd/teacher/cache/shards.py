@@ -1,84 +1,22 @@
-"""One shard of a cache: a safetensors file, published whole and read through a memory map."""
+"""One shard of a cache: the rows that it holds, what they take, and what its file is called."""
 
-import hashlib
-import json
 import math
-import mmap
-import os
-from dataclasses import dataclass, replace
-from io import BufferedReader
-from pathlib import Path
-from typing import Any
+import re
+from dataclasses import replace
 
 import numpy as np
 
-from tpkd.errors import InputError
-from tpkd.files import open_regular, open_safetensors, reading, write_file
 from tpkd.teacher.cache.recipe import CacheRecipe
+from tpkd.teacher.cache.tensors import Layout
 
-MAX_HEADER_BYTES = 1 << 20
-"""A shard names a handful of tensors; a longer header was not written by tpkd and is not parsed."""
-MAX_MAPS = 1024
-"""Shards that are mapped at a time, where a process may have that many files open."""
+SHARD_BYTES = 256 << 20
+"""The most that a shard takes, unless one row takes more."""
+MANY_SHARDS = 64
+"""Into so many a cache is cut that would fit in fewer, so that parts of it can be built side by side …"""
+FEW_ROWS = 8192
+"""… but not into shards of fewer rows than this."""
 
-Layout = dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
-
-_SAFETENSORS_NAMES = {
-    "bool": "BOOL",
-    "uint8": "U8",
-    "uint16": "U16",
-    "int32": "I32",
-    "int64": "I64",
-    "float16": "F16",
-    "float32": "F32",
-}
-
-
-@dataclass(frozen=True, eq=False)
-class ShardFile:
-    """A shard that was looked at, and is mapped when it is read; a page is read when a row on it is."""
-
-    path: Path
-    layout: Layout
-    offsets: dict[str, int]
-    """Where in the file each tensor begins."""
-    identity: tuple[int, ...]
-    """Of the file that was looked at: another one in its place is refused."""
-
-    def map(self) -> mmap.mmap:
-        """The bytes of the file; the map stays open as long as something refers to it."""
-        with open_regular(self.path) as file, reading(self.path):
-            if _identity(file) != self.identity:
-                raise InputError(f"{self.path}: expected the file that was checked, found that it was replaced since")
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-
-    def array(self, pages: mmap.mmap, name: str) -> np.ndarray:
-        """A tensor of the mapped file."""
-        dtype, shape = self.layout[name]
-        return np.frombuffer(pages, dtype, math.prod(shape), self.offsets[name]).reshape(shape)
-
-
-def release(pages: memoryview) -> None:
-    """Give the pages of a map that were read back to the system, so that a pass over a large cache stays small."""
-    if isinstance(pages.obj, mmap.mmap) and hasattr(pages.obj, "madvise"):
-        pages.obj.madvise(mmap.MADV_DONTNEED)
-
-
-def standing_maps() -> int:
-    """How many shards of a cache may be mapped at a time: each takes one of the files that a process may have open.
-
-    A quarter of these, because there may be a second cache, and because data loaders need files as well.
-
-    Example:
-        >>> 1 <= standing_maps() <= MAX_MAPS
-        True
-    """
-    try:
-        import resource
-    except ModuleNotFoundError:  # Windows has no such limit
-        return MAX_MAPS
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return MAX_MAPS if limit == resource.RLIM_INFINITY else max(1, min(MAX_MAPS, limit // 4))
+_SHARD_NAME = re.compile(r"shard-(\d{5,18})\.safetensors")
 
 
 def shard_name(index: int) -> str:
@@ -89,6 +27,17 @@ def shard_name(index: int) -> str:
         'shard-00003.safetensors'
     """
     return f"shard-{index:05d}.safetensors"
+
+
+def shard_number(name: str) -> int | None:
+    """The shard that a file name belongs to, None where it is not the name of a shard.
+
+    Example:
+        >>> shard_number("shard-00003.safetensors"), shard_number("shard-000003.safetensors")
+        (3, None)
+    """
+    match = _SHARD_NAME.fullmatch(name)
+    return int(match[1]) if match and shard_name(int(match[1])) == name else None
 
 
 def shard_layout(recipe: CacheRecipe, rows: int) -> Layout:
@@ -123,53 +72,17 @@ def full_row_bytes(recipe: CacheRecipe) -> int:
     return row_bytes(replace(recipe, top_k=None, dtype="float16"))
 
 
-def write_shard(path: Path, arrays: dict[str, np.ndarray]) -> tuple[int, str]:
-    """Publish a shard; returns its size in bytes and its SHA-256."""
-    from safetensors.numpy import save
+def rows_per_shard(recipe: CacheRecipe, rows: int, shard_bytes: int = SHARD_BYTES) -> int:
+    """How many rows a shard of a new cache holds; the last one may hold fewer.
 
-    data = save(arrays)
-    write_file(path, data)
-    return len(data), hashlib.sha256(data).hexdigest()
+    It depends on nothing but the recipe and the number of rows, so whoever builds a part of a cache cuts it alike.
 
-
-def open_shard(path: Path, recipe: CacheRecipe, rows: int, size: int) -> ShardFile:
-    """Look at a shard: its size, tensor names, dtypes and shapes are as its manifest promises.
-
-    Raises:
-        InputError: the file is missing, of another size, or holds other tensors.
+    Example:
+        >>> recipe = CacheRecipe("m", "d", {}, None, 100)
+        >>> [rows_per_shard(recipe, rows) for rows in (1000, 1_000_000, 100_000_000)]
+        [8192, 15625, 1237025]
+        >>> rows_per_shard(recipe, 1_000_000, shard_bytes=1 << 20)
+        4832
     """
-    layout = shard_layout(recipe, rows)
-    with open_regular(path) as file, reading(path):
-        identity = _identity(file)
-        found = os.fstat(file.fileno()).st_size
-        if found != size:
-            raise InputError(f"{path}: expected {size} bytes, found {found}")
-        length = int.from_bytes(file.read(8), "little")
-        if length > MAX_HEADER_BYTES:
-            raise InputError(f"{path}: expected a header of at most {MAX_HEADER_BYTES} bytes, found {length}")
-        text = file.read(length)
-    with open_safetensors(path, "np"):  # the library checks that the tensors fill the file without gap or overlap
-        offsets = _offsets(path, layout, json.loads(text))
-    return ShardFile(path, layout, {name: 8 + length + offset for name, offset in offsets.items()}, identity)
-
-
-def _identity(file: BufferedReader) -> tuple[int, ...]:
-    status = os.fstat(file.fileno())
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def _offsets(path: Path, layout: Layout, header: dict[str, Any]) -> dict[str, int]:
-    """Where each tensor of the layout begins, counted from the end of the header."""
-    header.pop("__metadata__", None)
-    found = {name: (entry["dtype"], tuple(entry["shape"])) for name, entry in header.items()}
-    expected = {name: (_SAFETENSORS_NAMES[dtype.name], shape) for name, (dtype, shape) in layout.items()}
-    for name in sorted(expected.keys() | found.keys()):
-        if expected.get(name) != found.get(name):
-            raise InputError(
-                f"{path}: tensor {name!r}: expected {_describe(expected.get(name))}, found {_describe(found.get(name))}"
-            )
-    return {name: header[name]["data_offsets"][0] for name in layout}
-
-
-def _describe(entry: tuple[str, tuple[int, ...]] | None) -> str:
-    return "none" if entry is None else f"{entry[0]} of shape {entry[1]}"
+    most = max(1, shard_bytes // row_bytes(recipe))
+    return min(most, max(FEW_ROWS, -(-rows // MANY_SHARDS)))

@@ -13,10 +13,12 @@ from tpkd.errors import InputError
 from tpkd.geometry.top_k import TopK
 from tpkd.record import Record, added
 from tpkd.teacher.cache.build import Forward
-from tpkd.teacher.cache.manifest import Manifest, damaged_shards, read_manifest
+from tpkd.teacher.cache.contents import Contents, damaged_index, damaged_shards, read_contents
+from tpkd.teacher.cache.manifest import Manifest
 from tpkd.teacher.cache.read import TeacherCache, open_cache
 from tpkd.teacher.cache.recipe import CacheRecipe
 from tpkd.teacher.cache.rows import CacheRows, hash_keys, hash_labels
+from tpkd.teacher.cache.shard_set import ShardSet
 from tpkd.teacher.cache.shards import full_row_bytes
 from tpkd.teacher.cache.truncation import keep, log_probs_of
 
@@ -48,6 +50,12 @@ class CacheInfo(Record):
     recipe: CacheRecipe
     full_bytes: int | None = added(None)
     """What the written rows of a truncated cache would take with all logits in float16; None where it has them all."""
+    index_bytes: int = added(0)
+    """Of the file by which rows are found; 0 where they are found by arithmetic."""
+    part: str | None = added(None)
+    """Which part of a cache this is; rows are then those of the part."""
+    model_source: str | None = added(None)
+    """What the network was built from, or which files were imported; None where that is not known."""
 
 
 @dataclass(frozen=True)
@@ -77,24 +85,28 @@ def cache_info(directory: str | Path) -> CacheInfo:
             ...
         tpkd.errors.InputError: /no/such/cache: expected a teacher cache, found no manifest.json
     """
-    manifest = read_manifest(Path(directory))
+    contents = read_contents(Path(directory))
+    manifest = contents.manifest
     recipe = manifest.recipe
     return CacheInfo(
         directory=str(directory),
         fingerprint=manifest.fingerprint,
-        complete=manifest.rows_written == manifest.rows,
-        rows=manifest.rows,
-        rows_written=manifest.rows_written,
+        complete=contents.complete,
+        rows=len(manifest.row_numbers),
+        rows_written=contents.rows_written,
         samples=manifest.samples,
         views=manifest.views,
         num_classes=recipe.num_classes,
         dtype=recipe.dtype,
         tensors=recipe.tensors,
-        shards=len(manifest.shards),
+        shards=len(contents.shards),
         shard_rows=manifest.shard_rows,
-        bytes=sum(entry.bytes for entry in manifest.shards),
+        bytes=contents.bytes,
         recipe=recipe,
-        full_bytes=None if recipe.top_k is None else manifest.rows_written * full_row_bytes(recipe),
+        full_bytes=None if recipe.top_k is None else contents.rows_written * full_row_bytes(recipe),
+        index_bytes=0 if contents.index is None else contents.index.bytes,
+        part=None if manifest.part is None else str(manifest.part),
+        model_source=manifest.model_source,
     )
 
 
@@ -128,28 +140,38 @@ def verify_cache(
     if (forward is None) != (rows is None):
         raise ValueError("forward, rows: expected both or neither")
     directory = Path(directory)
-    manifest = read_manifest(directory)
-    problems = list(damaged_shards(directory, manifest).values())
-    if manifest.rows_written != manifest.rows:
-        problems.append(f"{directory}: expected {manifest.rows} rows, found {manifest.rows_written} written")
+    contents = read_contents(directory)
+    problems = [*damaged_shards(contents).values()]
+    problems += [problem for problem in [damaged_index(contents)] if problem is not None]
+    if not contents.complete:
+        problems.append(f"{directory}: {contents.missing}")
     if rows is not None:
-        problems.extend(f"{directory}: {problem}" for problem in _other_rows(manifest, rows))
+        problems.extend(f"{directory}: {problem}" for problem in _other_rows(contents.manifest, rows))
     recomputed, largest = 0, None
     if not problems:
         try:
-            cache = open_cache(directory, check=False)  # the bytes were checked above, all problems of them
-            cache.check_rows()
+            cache = _open_checked(contents)
         except InputError as error:
             problems.append(str(error))
         else:
             if forward is not None and rows is not None:
-                chosen = np.random.default_rng(0).permutation(len(rows))[:sample]
+                numbers = contents.manifest.row_numbers
+                chosen = numbers.start + np.random.default_rng(0).permutation(len(numbers))[:sample]
                 found, largest = _recompute(cache, forward, rows, np.sort(chosen))
                 recomputed = len(chosen)
                 problems.extend(found)
     return VerifyReport(
-        str(directory), manifest.rows_written, len(manifest.shards), tuple(problems), recomputed, largest
+        str(directory), contents.rows_written, len(contents.shards), tuple(problems), recomputed, largest
     )
+
+
+def _open_checked(contents: Contents) -> TeacherCache:
+    """Open a cache whose bytes were hashed, all problems of them known, and look at what it holds."""
+    ShardSet(contents).check_keys()
+    cache = open_cache(contents.directory, check=False, partial=contents.manifest.part is not None)
+    cache.check_rows()
+    cache.check_index()
+    return cache
 
 
 def _other_rows(manifest: Manifest, rows: CacheRows) -> Iterator[str]:

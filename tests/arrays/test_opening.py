@@ -4,11 +4,13 @@ import os
 import zipfile
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
+from pyarrow import parquet
 from safetensors.torch import save_file
 
-from tpkd.arrays import array_names, open_array
+from tpkd.arrays import ARRAY_SUFFIXES, array_names, open_array, open_texts
 from tpkd.errors import InputError
 
 ROWS = 23
@@ -19,8 +21,14 @@ def save(path, array, key="logits"):
         np.save(path, array)
     elif path.suffix == ".npz":
         np.savez(path, **{key: array})
-    else:
+    elif path.suffix == ".safetensors":
         save_file({key: torch.from_numpy(np.ascontiguousarray(array))}, path)
+    elif path.suffix in (".pt", ".pth"):
+        torch.save({key: torch.from_numpy(array)}, path)
+    elif path.suffix == ".parquet":
+        parquet.write_table(pa.table({f"c{place}x": column for place, column in enumerate(array.T)}), path)
+    else:
+        np.savetxt(path, array, delimiter="\t" if path.suffix == ".tsv" else ",", fmt="%.9g")
 
 
 @pytest.fixture
@@ -28,7 +36,7 @@ def array():
     return np.random.default_rng(0).normal(size=(ROWS, 5)).astype(np.float32)
 
 
-@pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors"])
+@pytest.mark.parametrize("suffix", ARRAY_SUFFIXES)
 @pytest.mark.parametrize("rows", [1, 7, ROWS, 1000])
 def test_blocks_are_the_rows_in_order(tmp_path, array, suffix, rows):
     path = tmp_path / f"a{suffix}"
@@ -36,9 +44,9 @@ def test_blocks_are_the_rows_in_order(tmp_path, array, suffix, rows):
     opened = open_array(path)
     blocks = list(opened.blocks(rows))
     assert opened.shape == array.shape
-    assert opened.dtype == torch.float32
+    assert opened.dtype == (torch.float64 if suffix in (".csv", ".tsv") else torch.float32)
     assert all(len(block) == rows for block in blocks[:-1])
-    assert torch.equal(torch.cat(blocks), torch.from_numpy(array))
+    assert torch.equal(torch.cat(blocks).float(), torch.from_numpy(array))
 
 
 @pytest.mark.parametrize("dtype", ["<f2", "<f4", ">f4", "<f8", ">f8", "i1", "<i4", ">i8", "<u2"])
@@ -88,10 +96,6 @@ def flip(path):
 
 
 DAMAGE = {
-    "missing.npy": lambda path: None,
-    "empty.npy": lambda path: path.write_bytes(b""),
-    "empty.npz": lambda path: path.write_bytes(b""),
-    "empty.safetensors": lambda path: path.write_bytes(b""),
     "text.npy": lambda path: path.write_text("0.1,0.2\n"),
     "text.npz": lambda path: path.write_text("0.1,0.2\n"),
     "text.safetensors": lambda path: path.write_text("0.1,0.2\n" * 9),
@@ -105,8 +109,13 @@ DAMAGE = {
     "complex.npy": lambda path: np.save(path, np.zeros((2, 3), dtype=complex)),
     "scalar.npy": lambda path: np.save(path, np.float32(1)),
     "columns.npz": lambda path: np.savez(path, logits=np.asfortranarray(np.zeros((4, 3)))),
-    "logits.csv": lambda path: path.write_text("1,2,3\n"),
-    "folder.npy": lambda path: path.mkdir(),
+    "logits.xlsx": lambda path: path.write_text("1,2,3\n"),
+    **{f"missing{suffix}": lambda path: None for suffix in ARRAY_SUFFIXES},
+    **{f"empty{suffix}": lambda path: path.write_bytes(b"") for suffix in ARRAY_SUFFIXES},
+    **{f"zeros{suffix}": lambda path: path.write_bytes(bytes(999)) for suffix in ARRAY_SUFFIXES},
+    **{f"text{suffix}": lambda path: path.write_text("a,b\n") for suffix in (".pt", ".pth", ".parquet")},
+    **{f"folder{suffix}": lambda path: path.mkdir() for suffix in ARRAY_SUFFIXES},
+    **{f"pipe{suffix}": os.mkfifo for suffix in ARRAY_SUFFIXES},
 }
 
 
@@ -115,7 +124,7 @@ def test_what_cannot_be_read_is_refused_in_one_line_that_names_the_file(tmp_path
     path = tmp_path / name
     DAMAGE[name](path)
     with pytest.raises(InputError) as caught:
-        open_array(path)
+        list(open_array(path).blocks(2))
     assert str(caught.value).startswith(f"{path}: ")
     assert "\n" not in str(caught.value)
 
@@ -157,3 +166,60 @@ def test_names_of_the_arrays_in_a_file(tmp_path, array):
     for name, message in (("damaged.npz", "damaged"), ("missing.safetensors", "cannot be read")):
         with pytest.raises(InputError, match=f"{name}: {message}"):
             array_names(tmp_path / name)
+
+
+def test_an_array_or_column_may_be_asked_for_by_its_name(tmp_path, array):
+    np.savez(tmp_path / "a.npz", scores=array)
+    assert open_array(tmp_path / "a.npz", key="scores", exact=True).shape == array.shape
+    with pytest.raises(InputError, match=r"a\.npz: expected .* named 'score', found scores; did you mean scores\?"):
+        open_array(tmp_path / "a.npz", key="score", exact=True)
+    np.save(tmp_path / "a.npy", array)
+    with pytest.raises(InputError, match=r"a\.npy: expected .* named 'scores', found none with a name"):
+        open_array(tmp_path / "a.npy", key="scores", exact=True)
+    (tmp_path / "a.csv").write_text("text,topic,label\nhello,7,x\n")
+    assert open_array(tmp_path / "a.csv", key="topic", exact=True).shape == (1,)
+    with pytest.raises(InputError, match=r"named 'topics', found text, topic, label; did you mean topic\?"):
+        open_texts(tmp_path / "a.csv", key="topics", exact=True)
+
+
+TEXTS = ["cat", "zebra dog", "été", "cat"]
+
+
+def write_texts(path):
+    if path.suffix == ".npy":
+        np.save(path, np.array(TEXTS))
+    elif path.suffix == ".npz":
+        np.savez(path, labels=np.array(TEXTS, dtype=">U12"), logits=np.zeros(4))
+    elif path.suffix == ".parquet":
+        parquet.write_table(pa.table({"label": pa.array(TEXTS).dictionary_encode(), "x": [1.0, 2, 3, 4]}), path)
+    else:
+        path.write_text("".join(f"{text}\n" for text in TEXTS))
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".parquet", ".csv", ".tsv", ".txt"])
+@pytest.mark.parametrize("rows", [1, 3, 9])
+def test_texts_are_read_in_order(tmp_path, suffix, rows):
+    write_texts(tmp_path / f"a{suffix}")
+    texts = open_texts(tmp_path / f"a{suffix}")
+    blocks = list(texts.blocks(rows))
+    assert (texts.rows, [text for block in blocks for text in block]) == (4, TEXTS)
+    assert all(len(block) == rows for block in blocks[:-1])
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors", ".pt", ".parquet"])
+def test_numbers_are_not_texts(tmp_path, array, suffix):
+    save(tmp_path / f"a{suffix}", array)
+    assert open_texts(tmp_path / f"a{suffix}") is None
+
+
+def test_pickled_texts_are_refused_with_what_to_do(tmp_path):
+    np.save(tmp_path / "a.npy", np.array(TEXTS, dtype=object), allow_pickle=True)
+    with pytest.raises(InputError, match=r"found a pickled array; .* save texts with astype\(str\)"):
+        open_texts(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize("array", [np.array([["a"]]), np.array(["x" * 20_000])])
+def test_texts_in_a_matrix_or_of_any_length_are_refused(tmp_path, array):
+    np.save(tmp_path / "a.npy", array)
+    with pytest.raises(InputError, match=r"a\.npy: expected one text of at most 16384 characters per row, found <U"):
+        open_texts(tmp_path / "a.npy")

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from compare.worker_jobs import work
-from tpkd.compare.workers import run_jobs
+from executors.worker_jobs import visible_device, work
+from tpkd.executors.jobs import run_jobs
+from tpkd.executors.local import LocalExecutor
 
 
 def collect(jobs, processes=1):
     events = []
-    run_jobs(jobs, work, processes=processes, threads=1, on_event=events.append)
+    run_jobs(LocalExecutor(work, processes=processes), jobs, events.append)
     return events
 
 
@@ -40,6 +41,16 @@ def test_failures_and_deaths_cost_their_own_job_alone(tmp_path):
     assert (tmp_path / "0").read_text() != (tmp_path / "4").read_text()
 
 
+def test_each_process_sees_one_device(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "mine")
+    executor = LocalExecutor(visible_device, processes=2, devices=("3", "5"))
+    run_jobs(executor, {name: str(tmp_path / name) for name in "ab"}, lambda event: None)
+    assert {(tmp_path / name).read_text() for name in "ab"} == {"3", "5"}
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "mine"
+    run_jobs(LocalExecutor(visible_device, processes=1), {"c": str(tmp_path / "c")}, lambda event: None)
+    assert (tmp_path / "c").read_text() == "mine"
+
+
 def is_running(pid):
     try:
         return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
@@ -50,9 +61,10 @@ def is_running(pid):
 @pytest.mark.skipif(not Path("/proc").exists(), reason="looks for a process in /proc")
 def test_processes_end_with_a_caller_that_is_killed(tmp_path):
     code = (
-        "from compare.worker_jobs import work\n"
-        "from tpkd.compare.workers import run_jobs\n"
-        f"run_jobs({{'a': ('wait', {str(tmp_path / 'pid')!r})}}, work, processes=1, threads=1, on_event=print)\n"
+        "from executors.worker_jobs import work\n"
+        "from tpkd.executors.jobs import run_jobs\n"
+        "from tpkd.executors.local import LocalExecutor\n"
+        f"run_jobs(LocalExecutor(work, processes=1), {{'a': ('wait', {str(tmp_path / 'pid')!r})}}, print)\n"
     )
     (tmp_path / "script.py").write_text(f"if __name__ == '__main__':\n    exec({code!r})\n")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, sys.path))}

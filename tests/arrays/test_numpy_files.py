@@ -144,3 +144,18 @@ def test_seeded_damage_to_headers_never_escapes(tmp_path):
             messages.append(str(error))
     assert len(messages) > 50
     assert not any("\n" in message for message in messages)
+
+
+def test_class_names_beside_an_array(tmp_path):
+    names = np.array(["cat", "dog", "bird"])
+    np.savez(tmp_path / "a.npz", scores=np.zeros((2, 3)), class_names=names)
+    assert open_array(tmp_path / "a.npz").class_names == ("cat", "dog", "bird")
+    np.savez(tmp_path / "a.npz", logits=np.zeros((2, 3)), labels=np.arange(2))
+    assert open_array(tmp_path / "a.npz").class_names is None
+
+
+@pytest.mark.parametrize("names", [np.arange(3), np.array([["a"]]), np.array([], dtype=str), np.full(1 << 17, "a")])
+def test_class_names_that_are_none_are_refused(tmp_path, names):
+    np.savez_compressed(tmp_path / "a.npz", logits=np.zeros((2, 3)), class_names=names)
+    with pytest.raises(InputError, match=r"a\.npz: .*expected .* texts?"):
+        open_array(tmp_path / "a.npz")
