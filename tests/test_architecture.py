@@ -12,7 +12,7 @@ import tpkd
 
 SOURCE = Path(tpkd.__file__).parent
 
-BASE = {"errors", "files", "record", "lock", "arrays", "class_names", "termination", "remote_files"}
+BASE = {"errors", "files", "record", "lock", "arrays", "class_names", "termination", "remote_files", "hub"}
 """What everything may use."""
 MATHS = BASE | {"geometry", "theory", "parameter_space", "objectives"}
 RUN = BASE | {"config", "data", "models", "teacher"}
@@ -22,6 +22,7 @@ ALLOWED = {
     "errors": set(),
     "record": set(),
     "termination": set(),
+    "hub": set(),
     "files": {"errors"},
     "lock": {"errors", "files"},
     "remote_files": {"errors", "files"},

@@ -62,3 +62,15 @@ def test_all_parts_of_a_table_have_ids_of_their_own(tmp_path):
 def test_published_sets_have_no_validation_part():
     with pytest.raises(InputError, match=r"digits: expected a validation part, found .*; data.validation: 0.1"):
         load_dataset("digits", "validation")
+
+
+def test_files_with_other_names_are_refused_with_the_key_that_names_them(tmp_path):
+    write_csv(tmp_path / "bank_train.csv", ["hello,greet", "bye,leave"])
+    problem = r"expected train\.csv, found bank_train\.csv; name the files with data\.splits, such as \{train: bank_tr"
+    with pytest.raises(InputError, match=problem):
+        load_dataset(f"csv:{tmp_path}", "train")
+    write_csv(tmp_path / "bank_test.csv", ["hey,greet"])
+    with pytest.raises(InputError, match=r"found bank_test\.csv, bank_train\.csv; .* such as \{train: .*, test: .*\}"):
+        load_dataset(f"csv:{tmp_path}", "train")
+    write_csv(tmp_path / "train.csv", ["hello,greet", "bye,leave"])
+    assert len(load_dataset(f"csv:{tmp_path}", "train")) == 2

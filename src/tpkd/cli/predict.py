@@ -47,11 +47,11 @@ def predict(
     student = load_student(run)
     source = open_data(student, data, split)
     total = 0 if isinstance(source, LinesOfText) else len(source)
+    labelled = not isinstance(source, LinesOfText) and source.labelled
     done = correct = 0
     with ExitStack() as stack:
         stack.enter_context(interruptible(lambda: "nothing was written, the same command starts anew"))
         advance = stack.enter_context(counted("predicted", parts=10))
-        labelled = not isinstance(source, LinesOfText)
         add = None if out is None else stack.enter_context(open_output(out, student.class_names, labelled=labelled))
         for batch in predict_batches(student, source, batch_size=batch_size, workers=workers):
             if add is not None:
@@ -63,7 +63,7 @@ def predict(
             advance(done, total)
     if out is None and done > SHOWN:
         say(f"… and {done - SHOWN} more; --out FILE writes all of them")
-    accuracy = f", {correct / done:.2%} correct" if total else ""
+    accuracy = f", {correct / done:.2%} correct" if labelled else ""
     say(f"{done} samples{accuracy}", *([f"written: {out}"] if out is not None else []))
 
 

@@ -145,6 +145,9 @@ def _recipe(config: RunConfig, dataset: Dataset, source: Source, files: tuple[Pa
             top_k=source.top_k,
         )
         recipe = unnamed_recipe(config, dataset, found)
+    if recipe.top_k is not None and not dataset.labelled:
+        problem = "a truncated cache keeps the label's class, and the training samples have no labels"
+        raise ConfigError(f"data.unlabelled: expected all classes in {source.path}, found some: {problem}")
     if source.top_k is not None and recipe.top_k != source.top_k:
         raise ConfigError(f"teacher.top_k: expected {source.top_k} as in {source.path}, found {recipe.top_k}")
     return recipe
@@ -154,7 +157,8 @@ def _rows(source: Source, positions: Positions, dataset: Dataset) -> CacheRows:
     """The rows of the cache in the order of the file, so that it is read once, from the first row to the last."""
     samples = positions[positions >= 0].repeat(source.num_views)
     view_ids = np.tile(np.arange(source.num_views), (positions >= 0).sum())
-    return CacheRows(dataset.ids[samples], view_ids, source.stream(positions).read, dataset.labels[samples])
+    labels = dataset.labels[samples] if dataset.labelled else None
+    return CacheRows(dataset.ids[samples], view_ids, source.stream(positions).read, labels)
 
 
 def _is_complete(directory: Path, recipe: CacheRecipe) -> bool:

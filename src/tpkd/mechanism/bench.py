@@ -205,6 +205,8 @@ def open_bench(
         raise ConfigError(f"teachers: {found}: a study follows steps towards a single one; train a run with teacher")
     beta = PAPER_BETA if compared is None else study_beta(config, compared)
     check_names(config)
+    if config.data.unlabelled:
+        raise ConfigError("data.unlabelled: expected false: a study looks at training samples with their labels")
     directory = Path(directory or config.directory)
     if given:
         config = without_start(config)

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import numpy as np
-
 from tpkd.config.inputs import ViewsConfig
 from tpkd.config.loading import ConfigError, expand_data, keyed
 from tpkd.config.schema import RunConfig, StudentConfig, TeacherConfig
@@ -21,8 +19,7 @@ def model_spec(section: StudentConfig | TeacherConfig, num_classes: int, dataset
     """
     options = {key: expand_data(value) if isinstance(value, str) else value for key, value in section.options.items()}
     if section.model == "builtin:mlp" and dataset is not None and dataset.kind == "vector":
-        assert isinstance(dataset.inputs, np.ndarray)
-        options.setdefault("input_size", dataset.inputs.shape[1])
+        options.setdefault("input_size", dataset.input_size)
     weights = None if section.weights is None else expand_data(section.weights)
     head = "random" if section.head == "probe" else section.head
     name = expand_data(str(section.model))

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from tpkd.class_names import known_names
 from tpkd.errors import InputError, did_you_mean, extra
+from tpkd.hub import hub_or_cache
 from tpkd.models.classifier import Classifier, Inputs, ModelOutput, parameter_names, tensor_inputs
 from tpkd.models.options import TimmOptions
 
@@ -135,7 +136,8 @@ def build_timm(name: str, num_classes: int, options: TimmOptions) -> TimmClassif
 def _fetching(name: str) -> Iterator[None]:
     """Report in one line that published weights cannot be fetched, whatever exception the libraries raise."""
     try:
-        yield
+        with hub_or_cache():
+            yield
     except Exception as error:  # five libraries are involved, each with its own exceptions
         words = str(error).strip().splitlines()
         reason = f"{type(error).__name__}: {words[0]}" if words else type(error).__name__

@@ -219,9 +219,10 @@ def to_build(config: RunConfig, network: str) -> list[tuple[str, RunConfig]]:
 def note_teacher_sample(config: RunConfig, plan: CachePlan, on_note: OnNote) -> None:
     """Say how often the teacher is right on some training samples, and how often the student at its start is.
 
-    The samples are the first of the order of seed 0, the same every time, in their first view.
+    The samples are the first of the order of seed 0, the same every time, in their first view; of the test split where
+    training samples have no labels.
     """
-    dataset = plan.dataset
+    dataset = plan.dataset if plan.dataset.labelled else load_data(config, "test")
     positions, _ = SampleOrder(0, len(dataset)).positions(0, min(SAMPLE, len(dataset)))
     positions, views = np.sort(positions), np.zeros(len(positions), np.int64)
     labels, counts = torch.from_numpy(dataset.labels[positions]), AnswerCounts(dataset.num_classes)
@@ -232,7 +233,8 @@ def note_teacher_sample(config: RunConfig, plan: CachePlan, on_note: OnNote) -> 
         on_note(f"The student is not compared: {error}")
         student = None
     counts.add(teacher, labels, student)
-    for sentence in competence_sentences(counts.finish(), "training samples"):
+    words = "training samples" if plan.dataset.labelled else "test samples"
+    for sentence in competence_sentences(counts.finish(), words):
         on_note(sentence)
 
 
@@ -246,7 +248,9 @@ def _student_logits(config: RunConfig, dataset: Dataset, positions: Any, views: 
 
 
 def note_cached_teacher(directory: Path, dataset: Dataset, on_note: OnNote) -> None:
-    """Say how often a teacher is right in all rows of its cache."""
+    """Say how often a teacher is right in all rows of its cache; nothing where the samples have no labels."""
+    if not dataset.labelled:
+        return
     cache, counts = open_cache(directory, check=False), AnswerCounts(dataset.num_classes)
     order = dataset.ids.argsort()
     for samples, views in cache.key_blocks(MEASURED_ROWS):

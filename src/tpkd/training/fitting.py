@@ -1,12 +1,25 @@
-"""Whether an objective takes what a run has for it: labels of mixed images, a truncated teacher, several teachers."""
+"""Whether an objective takes what a run has for it: labels or none, mixed images, teachers whole, cut or several."""
 
 from tpkd.config.loading import ConfigError
 from tpkd.config.schema import RunConfig
-from tpkd.objectives import Objective
+from tpkd.objectives import Objective, describe
 from tpkd.teacher.several import SeveralTeachers
 from tpkd.teacher.teacher import CachedTeacher, Teacher
 
 _WITHOUT_MIXING = "set views.mixup and views.cutmix to 0"
+
+
+def check_labelled(config: RunConfig, objective: Objective) -> None:
+    """Refuse training samples without labels where the objective needs them.
+
+    Raises:
+        ConfigError: names the objectives that need none.
+    """
+    if not config.data.unlabelled or "labels" not in objective.needs:
+        return
+    others = [method.name for method in describe() if "labels" not in method.needs]
+    problem = f"objective {objective.name!r} learns from labels"
+    raise ConfigError(f"data.unlabelled: expected false: {problem}; objectives that need none: {', '.join(others)}")
 
 
 def kept_classes(teacher: Teacher | None) -> int | None:

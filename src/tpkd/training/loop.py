@@ -26,7 +26,7 @@ from tpkd.training.evaluation import Evaluation, evaluate
 from tpkd.training.finishing import PRECISIONS, keep_precision, tidy
 from tpkd.training.log import RunLog, check_metrics
 from tpkd.training.optimizer import set_rate
-from tpkd.training.run import Run, assemble, check_names, start_accelerator
+from tpkd.training.run import Given, Run, assemble, check_names, start_accelerator
 from tpkd.training.schedule import rate_factor
 from tpkd.training.selection import Best, choose, share_buffers
 from tpkd.training.state import Progress, capture, restore
@@ -51,7 +51,12 @@ OnStep = Callable[[StepReport], None]
 
 
 def train(
-    config: RunConfig, directory: str | Path | None = None, *, resume: bool = False, on_step: OnStep | None = None
+    config: RunConfig,
+    directory: str | Path | None = None,
+    *,
+    resume: bool = False,
+    on_step: OnStep | None = None,
+    given: Given | None = None,
 ) -> RunResult:
     """Train a student; the same call again continues where the last one ended, bit for bit.
 
@@ -60,6 +65,7 @@ def train(
         directory: where it is kept, by default what the configuration says.
         resume: refuse to start from nothing.
         on_step: called by the first process after each step.
+        given: data and networks of one's own, which the configuration does not name; see `tpkd.training.fit`.
 
     Returns:
         The result; of a run that is finished already, without computing anything.
@@ -69,7 +75,7 @@ def train(
         NonFiniteError: a loss was NaN or infinite; the step was not taken.
         TerminatedError: SIGTERM came, and a checkpoint of the last step was saved.
     """
-    check_names(config)
+    check_names(config, given)
     directory = Path(directory or config.directory)
     accelerator = start_accelerator(config)
     with run_directory.held(directory, main=accelerator.is_main_process) as hold:
@@ -85,7 +91,7 @@ def train(
         checkpoints = run_directory.checkpoints_of(directory, keep=config.checkpoints.keep)
         if accelerator.is_main_process:
             checkpoints.sweep()
-        run = assemble(config, accelerator, directory)
+        run = assemble(config, accelerator, directory, given)
         return _train(run, checkpoints, hold, on_step, abandoned)
 
 

@@ -2,7 +2,7 @@
 
 import copy
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -30,7 +30,7 @@ from tpkd.objectives.base import Batch
 from tpkd.teacher.opening import open_initial, open_teacher
 from tpkd.teacher.teacher import Teacher
 from tpkd.theory.monitor import MIN_CLASSES
-from tpkd.training.fitting import check_mixed, check_several, check_truncated
+from tpkd.training.fitting import check_labelled, check_mixed, check_several, check_truncated
 from tpkd.training.optimizer import build_optimizer, layer_scales
 from tpkd.training.schedule import check_warmup
 from tpkd.training.trackers import check_trackers
@@ -51,6 +51,16 @@ class TrainingModule(nn.Module):
     def forward(self, inputs: ModelInputs, layers: tuple[int, ...]) -> dict[str, Any]:
         """Logits, penultimate features and layer features of the student."""
         return vars(self.student.outputs(inputs, layers))  # a dict, because wrappers look for tensors in it
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a program brings along instead of naming it in the configuration."""
+
+    data: Mapping[str, Dataset]
+    """The parts of the data set, by their names."""
+    student: Classifier | None = None
+    teacher: Teacher | None = None
 
 
 @dataclass
@@ -81,8 +91,8 @@ class Run:
 
     @property
     def can_look(self) -> bool:
-        """Whether there is a teacher to look at a batch with, and a relation among incorrect classes to look at."""
-        return self.teacher is not None and self.dataset.num_classes >= MIN_CLASSES
+        """Whether there are a teacher and labels to look at a batch with, and a relation among incorrect classes."""
+        return self.teacher is not None and self.dataset.labelled and self.dataset.num_classes >= MIN_CLASSES
 
     @property
     def num_steps(self) -> int:
@@ -183,8 +193,10 @@ def end_processes() -> None:
     PartialState().destroy_process_group()
 
 
-def check_names(config: RunConfig) -> None:
+def check_names(config: RunConfig, given: Given | None = None) -> None:
     """Refuse an objective, setting, data set or network of no such name, before anything is loaded or looked at.
+
+    Names that stand for what is `given` are not looked up.
 
     Raises:
         ConfigError: names the key and the closest known name, or the library of a tracker that is not installed.
@@ -192,21 +204,30 @@ def check_names(config: RunConfig) -> None:
     check_trackers(config.tracking)
     with keyed("objective"):
         try:
-            create(config.objective.name, **config.objective.settings)
+            objective = create(config.objective.name, **config.objective.settings)
         except TypeError as error:
             raise ConfigError(f"objective.settings: {error}, found {config.objective.settings}") from error
-    with keyed("data"):
-        check_dataset(config.data.name)
-    with keyed("student"):
-        check_model(config.student.model)
-    for key, teacher in config.named_teachers:
+    check_labelled(config, objective)
+    if given is None:
+        with keyed("data"):
+            check_dataset(config.data.name)
+    if given is None or given.student is None:
+        with keyed("student"):
+            check_model(config.student.model)
+    for key, teacher in config.named_teachers if given is None or given.teacher is None else ():
         if teacher.model is not None:
             with keyed(key):
                 check_model(teacher.model)
 
 
-def assemble(config: RunConfig, accelerator: Any, directory: Path) -> Run:
+def assemble(config: RunConfig, accelerator: Any, directory: Path, given: Given | None = None) -> Run:
     """Build everything a configuration names and check that it fits together, before anything is computed.
+
+    Args:
+        config: the run.
+        accelerator: its devices and processes.
+        directory: where it is kept.
+        given: what is used instead of what the configuration names.
 
     Raises:
         InputError: names the key, file, class or field that does not fit.
@@ -214,16 +235,17 @@ def assemble(config: RunConfig, accelerator: Any, directory: Path) -> Run:
     from accelerate.utils import set_seed
 
     device = accelerator.device
-    dataset, test_dataset = load_data(config, "train"), load_data(config, "test")
-    if dataset.class_names != test_dataset.class_names:
-        raise ConfigError(f"data: the test split of {dataset.name} has other classes than the training split")
-    validation = load_validation(config)
-    if validation is not None and dataset.class_names != validation.class_names:
-        raise ConfigError(f"data: the validation part of {dataset.name} has other classes than the training split")
+    dataset, test_dataset, validation = _load_parts(config, None if given is None else given.data)
     preparation = student_preparation(config, dataset)
-    with accelerator.main_process_first():  # the first one fits and publishes a probe, the others read it
-        student = build_student(config, dataset, directory=directory, device=device)
-    teacher = open_teacher(config, dataset, preparation, device)
+    if given is not None and given.student is not None:
+        student = given.student
+    else:
+        with accelerator.main_process_first():  # the first one fits and publishes a probe, the others read it
+            student = build_student(config, dataset, directory=directory, device=device)
+    if given is not None and given.teacher is not None:
+        teacher: Teacher | None = given.teacher.to(device)
+    else:
+        teacher = open_teacher(config, dataset, preparation, device)
     objective = build_objective(config, student, teacher)
     initial = None
     if "initial_logits" in objective.needs:
@@ -268,6 +290,17 @@ def assemble(config: RunConfig, accelerator: Any, directory: Path) -> Run:
     return run
 
 
+def _load_parts(config: RunConfig, own: Mapping[str, Dataset] | None) -> tuple[Dataset, Dataset, Dataset | None]:
+    """The training, test and validation parts, of the same classes."""
+    dataset, test = load_data(config, "train", own), load_data(config, "test", own)
+    if dataset.class_names != test.class_names:
+        raise ConfigError(f"data: the test split of {dataset.name} has other classes than the training split")
+    validation = load_validation(config, own)
+    if validation is not None and dataset.class_names != validation.class_names:
+        raise ConfigError(f"data: the validation part of {dataset.name} has other classes than the training split")
+    return dataset, test, validation
+
+
 def build_objective(config: RunConfig, student: Classifier, teacher: Teacher | None) -> Objective:
     """The configured objective with its own networks built, drawn by the run's seed.
 
@@ -299,6 +332,7 @@ def build_objective(config: RunConfig, student: Classifier, teacher: Teacher | N
             "no features of teacher.layers in it" if config.teacher and config.teacher.layers else "no teacher.layers"
         )
         raise ConfigError(f"teacher.cache: {held}, and objective {chosen.name!r} compares layers")
+    check_labelled(config, objective)
     check_truncated(config, objective, teacher)
     check_mixed(config, objective)
     check_weighted(config, objective)

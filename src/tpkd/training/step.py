@@ -71,7 +71,7 @@ def take_step(run: Run, step: int, samples: SampleBatch, *, look: bool = False) 
         NonFiniteError: before anything moved.
     """
     before = random_state() if "post_step" in run.objective.needs else None
-    count = run.accelerator.reduce(_valid_rows(samples.labels).sum().to(run.accelerator.device))
+    count = run.accelerator.reduce(_counted_rows(run, samples).sum().to(run.accelerator.device))
     seen = _Seen(count, _sum_of_weights(run, samples))
     run.optimizer.zero_grad()
     if "objective_gradients" in run.objective.needs:
@@ -164,10 +164,11 @@ def _forward(run: Run, step: int, piece: SampleBatch, num_items: Tensor, look: b
     assert not isinstance(initial, TopK)  # a cache of the student's own start holds all classes
     if run.teacher is not None and (look or "teacher_logits" in needs):
         teacher = _answers(run.teacher, piece, with_layers=bool(layers))
+    labels = piece.labels if run.dataset.labelled else None
     batch = Batch(
         student_logits=output["logits"],
-        labels=piece.labels,
-        teacher_logits=None if teacher is None else _taught(run, teacher, piece.labels),
+        labels=labels,
+        teacher_logits=None if teacher is None else _taught(run, teacher, labels),
         initial_logits=initial,
         features=output["features"] if "features" in needs else None,
         layer_features=output["layer_features"] if layers else None,
@@ -180,7 +181,7 @@ def _forward(run: Run, step: int, piece: SampleBatch, num_items: Tensor, look: b
     return batch, teacher
 
 
-def _taught(run: Run, teacher: Answers, labels: Tensor) -> Tensor | TopK:
+def _taught(run: Run, teacher: Answers, labels: Tensor | None) -> Tensor | TopK:
     """What the objective learns from: the teacher's logits, or its own average of several teachers."""
     if teacher.members and "teacher_logits" in run.objective.needs:
         return run.objective.average_teachers(teacher.members, labels, teacher.weights)
@@ -251,7 +252,7 @@ class _Seen:
     ) -> None:
         """Count a micro-batch; where the teacher's answers are given, look at the student beside them."""
         batch = replace(batch, student_logits=batch.student_logits.detach())
-        share = _valid_rows(piece.labels).sum() / self.count.clamp(min=1)
+        share = _counted_rows(run, piece).sum() / self.count.clamp(min=1)
         self._add("loss", {name: loss.detach() for name, loss in losses.items()})
         with torch.no_grad():
             self._add("metric", {name: value.to(share) * share for name, value in run.objective.metrics(batch).items()})
@@ -283,6 +284,12 @@ class _Seen:
         return f"{problem} {name_samples(chosen or torch.cat([piece.sample_ids for piece, _ in self._rows]).tolist())}"
 
 
+def _counted_rows(run: Run, samples: SampleBatch) -> Tensor:
+    """Which samples count: those with a valid label, or all where training samples have none."""
+    valid = _valid_rows(samples.labels)
+    return valid if run.dataset.labelled else torch.ones_like(valid)
+
+
 def _observe(student_logits: Tensor, teacher: Answers, labels: Tensor, temperature: float) -> dict[str, Tensor]:
     """What a monitor says of a batch; of several teachers it speaks as of one that says the average probabilities.
 
@@ -297,7 +304,7 @@ def _observe(student_logits: Tensor, teacher: Answers, labels: Tensor, temperatu
 
 
 def _valid_rows(labels: Tensor) -> Tensor:
-    """Which samples count: those of a class that is not to be ignored, or of a soft label that is not all zero."""
+    """Which labels are valid: those of a class that is not to be ignored, or soft ones that are not all zero."""
     return (labels != 0).any(-1) if labels.is_floating_point() else labels != IGNORE_INDEX
 
 
