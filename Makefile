@@ -68,7 +68,7 @@ INSTALLED_FROM := pyproject.toml setup.py constraints.txt src/tpkd/objectives/_k
 
 .venv-timm/installed: .venv/bin/python $(INSTALLED_FROM)
 	$(BIN)/python -m venv .venv-timm
-	.venv-timm/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[vision,train]" pytest
+	.venv-timm/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[vision,train,export]" pytest
 	@touch $@
 
 .venv/installed-%: .venv/bin/python $(INSTALLED_FROM)

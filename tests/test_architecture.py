@@ -12,18 +12,20 @@ import tpkd
 
 SOURCE = Path(tpkd.__file__).parent
 
-BASE = {"errors", "files", "record", "lock", "arrays", "class_names", "termination"}
+BASE = {"errors", "files", "record", "lock", "arrays", "class_names", "termination", "remote_files", "hub"}
 """What everything may use."""
 MATHS = BASE | {"geometry", "theory", "parameter_space", "objectives"}
 RUN = BASE | {"config", "data", "models", "teacher"}
 TOOLKIT = {"report", "competence"}
-SUBJECTS = {"diagnosis", "compare", "mechanism", "check_loss", "figures", "demo"}
+SUBJECTS = {"diagnosis", "quality", "compare", "mechanism", "check_loss", "figures", "demo", "importing"}
 ALLOWED = {
     "errors": set(),
     "record": set(),
     "termination": set(),
+    "hub": set(),
     "files": {"errors"},
     "lock": {"errors", "files"},
+    "remote_files": {"errors", "files"},
     "class_names": {"errors", "files"},
     "arrays": {"errors", "files", "class_names"},
     "geometry": BASE,
@@ -31,21 +33,24 @@ ALLOWED = {
     "parameter_space": BASE | {"geometry"},
     "objectives": BASE | {"geometry"},
     "config": BASE,
+    "executors": BASE,
     "data": BASE | {"config"},
     "models": BASE | {"config", "data"},
-    "teacher": BASE | {"geometry", "config", "data", "models", "competence"},
+    "teacher": BASE | {"geometry", "config", "data", "models", "competence", "executors"},
     "training": (MATHS | RUN) - {"parameter_space"},
     "student": RUN | {"training"},
     "report": set(),
     "competence": {"report"},
     "diagnosis": BASE | TOOLKIT | {"geometry", "theory", "teacher"},
+    "quality": BASE,
     "mechanism": MATHS | RUN | {"training", "report"},
-    "compare": MATHS | RUN | TOOLKIT | {"training", "diagnosis", "mechanism", "figures"},
+    "compare": MATHS | RUN | TOOLKIT | {"training", "diagnosis", "quality", "mechanism", "figures", "executors"},
+    "importing": RUN | {"geometry", "theory", "diagnosis"},
     "check_loss": BASE | {"geometry", "report"},
     "figures": BASE | {"geometry", "theory", "report"},
-    "demo": RUN | {"training", "compare", "diagnosis", "mechanism", "figures"},
+    "demo": RUN | {"training", "compare", "diagnosis", "mechanism", "figures", "executors"},
     "integrations": BASE | {"geometry", "objectives", "theory", "teacher", "training"},
-    "cli": MATHS | RUN | TOOLKIT | SUBJECTS | {"training", "student"},
+    "cli": MATHS | RUN | TOOLKIT | SUBJECTS | {"training", "student", "executors"},
     "__init__": {"geometry", "theory", "parameter_space", "objectives", "student", "errors"},
     "__main__": {"cli"},
 }

@@ -136,6 +136,8 @@ def check_command(command: str) -> None:
     match words:
         case ["tpkd", *arguments] | ["accelerate", "launch", "-m", "tpkd", *arguments]:
             _check_tpkd(arguments)
+        case ["torchrun", *options] if "tpkd" in options:
+            _check_tpkd(options[options.index("tpkd") + 1 :])
         case ["make", *targets]:
             makefile = (ROOT / "Makefile").read_text()
             missing = [target for target in targets if not re.search(rf"^{target}:", makefile, re.M)]
@@ -163,9 +165,9 @@ def _check_tpkd(arguments: list[str]) -> None:
     command, rest = get_command(app), list(arguments)
     while isinstance(command, TyperGroup):
         command = command.commands[rest.pop(0)]
-    command.make_context("tpkd", rest)
+    given = command.make_context("tpkd", rest).params
     configurations = [word for word in arguments if word.endswith(".yaml")]
-    overrides = [word for word in arguments if "=" in word and not word.startswith("-")]
+    overrides = given.get("overrides") or []
     for configuration in configurations:
         load_config(configuration, overrides)
 

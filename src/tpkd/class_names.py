@@ -15,6 +15,8 @@ from tpkd.files import open_safetensors, read_lines, read_text, reading
 
 METADATA_KEY = "class_names"
 """Metadata key of the class names in a safetensors file: a JSON list."""
+SEVERAL = -1
+"""The position of a name that several classes have."""
 
 
 def check_class_names(
@@ -86,6 +88,20 @@ in the order of the network's outputs
                 f"{file}: class {place}: found {name!r}, which is class {places[folded]} of {network}; "
                 "list the classes in the order of the network's outputs"
             )
+
+
+def class_positions(names: Sequence[str]) -> dict[str, int]:
+    """The position of each class by its name and by its name in lower case; not of names that several classes have.
+
+    Example:
+        >>> class_positions(["Cat", "dog", "crane", "crane"])
+        {'Cat': 0, 'cat': 0, 'dog': 1}
+    """
+    positions: dict[str, int] = {}
+    for place, (name, folded) in enumerate(zip(names, _folded(names), strict=True)):
+        for spelling in dict.fromkeys((name.strip(), folded)):
+            positions[spelling] = place if spelling not in positions else SEVERAL
+    return {spelling: place for spelling, place in positions.items() if place != SEVERAL}
 
 
 def known_names(names: Sequence[str] | None) -> tuple[str, ...] | None:

@@ -4,6 +4,7 @@ import os
 import re
 import stat
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from tpkd.errors import InputError
 from tpkd.files import open_regular, writing
 
 LOCK_NAME = ".lock"
+_LOOK_SECONDS = 0.1
 
 _WRITTEN_BY_US = re.compile(rb"\s*\d*\s*")
 """The number of a process, or nothing where its writer was killed before."""
@@ -74,6 +76,29 @@ def locked(directory: Path, activity: str = "build") -> Iterator[Hold]:
     try:
         _take(descriptor, directory, activity)
         yield Hold(directory, _identity(directory))
+    finally:
+        os.close(descriptor)
+
+
+def wait_until_free(directory: Path, seconds: float) -> bool:
+    """Wait for a process that is about to end to let go of a directory; returns whether it did.
+
+    For a job that starts again after its first process was lost with its machine or its parent.
+
+    Example:
+        >>> import tempfile
+        >>> wait_until_free(Path(tempfile.mkdtemp()), 0.0)
+        True
+    """
+    if not (directory / LOCK_NAME).exists():
+        return True
+    end = time.monotonic() + seconds
+    with writing(directory):
+        descriptor = _open_lock(directory / LOCK_NAME)
+    try:
+        while not (free := _try_lock(descriptor)) and time.monotonic() < end:
+            time.sleep(_LOOK_SECONDS)
+        return free
     finally:
         os.close(descriptor)
 

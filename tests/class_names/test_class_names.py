@@ -10,6 +10,7 @@ from tpkd.class_names import (
     METADATA_KEY,
     check_class_names,
     check_declared_names,
+    class_positions,
     from_metadata,
     names_from_id2label,
     read_class_names,
@@ -147,3 +148,15 @@ def test_weights_without_names_have_none_recorded(tmp_path):
     assert recorded_names(tmp_path / "w.safetensors") is None
     with pytest.raises(InputError, match="expected class names in its metadata, found none"):
         read_class_names(tmp_path / "w.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["Cat", " dog "], {"Cat": 0, "cat": 0, "dog": 1}),
+        (["a", "A", "b"], {"a": 0, "A": 1, "b": 2}),
+        (["crane", "dog", "crane"], {"dog": 1}),
+    ],
+)
+def test_positions_by_name_leave_out_names_of_several_classes(names, expected):
+    assert class_positions(names) == expected

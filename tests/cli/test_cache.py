@@ -1,11 +1,14 @@
 import json
 import re
 
+import numpy as np
 import pytest
 import yaml
 
 from cli.training_runs import run
+from importing.files import answers, importing_config, write
 from training.tiny import plain_config
+from training.two_teachers import cached
 
 
 @pytest.fixture
@@ -204,3 +207,63 @@ def test_a_mistake_is_one_line_and_exit_2(tpkd, config, tmp_path, arguments, mes
     assert not (tmp_path / "new").exists()
     assert err.count("\n") == 1
     assert message in err
+
+
+@pytest.fixture
+def imported(tmp_path):
+    """A run whose teacher is a cache alone, and a file of logits for it."""
+    config = importing_config(tmp_path)
+    path = tmp_path / "import.yaml"
+    path.write_text(yaml.safe_dump(config.model_dump(mode="json")))
+    return path, write(tmp_path / "logits.npy", answers(config)[1][:, 0])
+
+
+def test_import_says_how_often_the_teacher_is_right_and_what_it_wrote(tpkd, imported, tmp_path):
+    config, logits = imported
+    code, out, err = tpkd("cache", "import", logits, "--config", config)
+    assert code == 0
+    assert "building 60 rows" in err
+    assert re.search(r"The teacher is right on \d+\.\d % of 60 cached rows\.\n", err)
+    assert "60 of 60 (60 samples × 1 views)" in out
+    assert "imported from" in out
+    assert "logits.npy SHA-256" in out
+    again = tpkd("cache", "import", logits, "--config", config)
+    assert again[0] == 0
+    assert again[1] == f"{tmp_path / 'imported'}: already imported from these files, nothing to do\n{out}"
+    assert tpkd("cache", "verify", tmp_path / "imported", "--config", config)[:2] == (
+        0,
+        "sound: 60 rows in 1 shards, none computed again\n",
+    )
+    assert json.loads(tpkd("cache", "info", tmp_path / "imported", "--json")[1])["model_source"].startswith(
+        "logits.npy"
+    )
+
+
+def test_import_by_ids_and_with_overrides(tpkd, imported, tmp_path):
+    config, logits = imported
+    dataset, _ = answers(importing_config(tmp_path))
+    ids = tmp_path / "ids.txt"
+    ids.write_text("".join(f"{sample}\n" for sample in dataset.ids))
+    arguments = ("--config", config, f"teacher.cache={tmp_path / 'other'}", "--ids", ids)
+    assert tpkd("cache", "import", logits, *arguments)[0] == 0
+    np.save(logits, np.load(logits) + 1)
+    code, out, err = tpkd("cache", "import", logits, *arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "holds another cache imported from logits.npy" in err
+
+
+def test_build_and_verify_take_every_teacher_of_a_run(tpkd, tmp_path):
+    config = tmp_path / "run.yaml"
+    plain = cached(tmp_path, limit=40, views={"scale": 16}).model_dump(mode="json")
+    config.write_text(yaml.safe_dump(plain))
+    code, out, err = tpkd("cache", "build", config)
+    assert code == 0
+    assert err.count("building 40 rows") == 2
+    assert "teachers.1: The teacher is right on" in err
+    for name in ("first-cache", "second-cache"):
+        assert name in out
+        code, out_of_one, _ = tpkd("cache", "verify", tmp_path / name, "--config", config)
+        assert (code, "computed again" in out_of_one) == (0, True)
+    code, _, err = tpkd("cache", "build", config, "teachers.1.cache=null")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "run.yaml: teachers.1.cache: missing" in err

@@ -2,13 +2,16 @@
 
 import json
 import os
+import pickle
 import re
 import subprocess
 import sys
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
+from pyarrow import parquet
 from typer.testing import CliRunner
 
 from cli.training_runs import run as run_main
@@ -18,6 +21,9 @@ from tpkd.cli.main import app
 from tpkd.diagnosis.record import DiagnosisRecord
 from tpkd.errors import InputError
 from tpkd.report.numbers import share_up
+from tpkd.student.loading import Predictions
+from tpkd.student.outputs import open_output
+from tpkd.student.prediction import PredictedBatch
 from tpkd.theory import diagnose
 
 runner = CliRunner()
@@ -162,11 +168,11 @@ BAD = {
     "fewer labels": (lambda f: np.save(f.labels, f.y[:-1]), r"labels\.npy: expected 120 labels .* shape \(119,\)"),
     "logits as labels": (
         lambda f: np.save(f.labels, f.zt),
-        r"labels\.npy: row 0: expected probabilities, nonnegative with sum 1, found least entry",
+        r"labels\.npy: row 0: expected probabilities, .* found least entry .*; are these logits instead of labels\?",
     ),
     "classes as floats": (
         lambda f: np.save(f.labels, f.y.astype(np.float32)),
-        r"labels\.npy: expected integer class labels of shape \(120,\) or probabilities of shape \(120, 6\), found",
+        r"labels\.npy: expected integer class labels of shape \(120,\) or prob.* \(120, 6\), found .*astype\(int\)",
     ),
     "nan": (
         lambda f: spoil_row(f.student, np.nan),
@@ -174,7 +180,52 @@ BAD = {
     ),
     "infinite": (lambda f: spoil_row(f.teacher, -np.inf), r"teacher\.npy: row 17: expected finite logits, found -inf"),
     "label too large": (lambda f: spoil_label(f, 6), r"labels\.npy: row 31: expected a label from 0 to 5, found 6"),
-    "label negative": (lambda f: spoil_label(f, -100), r"labels\.npy: row 31: .* found -100"),
+    "label negative": (
+        lambda f: spoil_label(f, -1),
+        r"labels\.npy: row 31: .* found -1; mark rows to leave out with -100",
+    ),
+    "labels from 1": (
+        lambda f: np.save(f.labels, f.y + 1),
+        r"labels\.npy: row \d+: expected a label from 0 to 5, found 6; they go from 1 to 6: subtract 1",
+    ),
+    "labels with an axis": (
+        lambda f: np.save(f.labels, f.y[:, None]),
+        r"labels\.npy: expected 120 labels .* shape \(120, 1\); save them without their second axis, as labels\[:, 0\]",
+    ),
+    "several ones": (
+        lambda f: np.save(f.labels, np.ones((120, 6), int)),
+        r"labels\.npy: row 0: expected one-hot labels, a single 1 and zeros, found 6 ones",
+    ),
+    "counts as labels": (
+        lambda f: np.save(f.labels, 7 * np.eye(6, dtype=int)[f.y]),
+        r"labels\.npy: row 0: expected one-hot labels, a single 1 and zeros, found 7",
+    ),
+    "nothing but ignored": (
+        lambda f: np.save(f.labels, np.full(120, -100)),
+        r"labels\.npy: expected at least one label from 0 to 5, found -100 in every row",
+    ),
+    "transposed student": (
+        lambda f: np.save(f.student, f.z.T),
+        r"student\.npy: expected 120 examples .* found 6 x 120: one of them is transposed; a row per example",
+    ),
+    "transposed logits": (
+        lambda f: (np.save(f.student, f.z.T), np.save(f.teacher, f.zt.T)),
+        r"labels\.npy: expected 6 labels .* found shape \(120,\); .*teacher\.npy may be transposed",
+    ),
+    "transposed one-hot": (
+        lambda f: np.save(f.labels, np.eye(6, dtype=int)[f.y].T),
+        r"labels\.npy: expected 120 labels .* found shape \(6, 120\); it looks transposed",
+    ),
+    "labels as student": (lambda f: np.save(f.student, f.y), r"student\.npy: expected logits .*; are these labels\?"),
+    "names of no classes": (
+        lambda f: np.save(f.labels, np.array(["cat"] * 120)),
+        r"labels\.npy: row 0: expected a class number, found 'cat'; for labels by name, .* with --class-names",
+    ),
+    "both forms": (lambda f: ["--probabilities", "--log-probabilities"], "--probabilities: expected one form"),
+    "no such column": (
+        lambda f: ["--label-column", "topic"],
+        r"labels\.npy: expected an array or column named 'topic', found none with a name",
+    ),
     "five names": (lambda f: write_names(f, "a\nb\nc\nd\ne\n"), r"names: expected 6 class names .* found 5"),
     "119 ids": (lambda f: write_ids(f, 119), r"ids: expected 120 ids .* found 119"),
     "names in JSON": (
@@ -183,7 +234,7 @@ BAD = {
     ),
     "probabilities": (
         lambda f: np.save(f.student, torch.from_numpy(f.z).softmax(-1).numpy()),
-        r"student\.npy: row 0: expected logits, found probabilities",
+        r"student\.npy: row 0: expected logits, found probabilities .* say so with --probabilities",
     ),
     "probabilities with zeros": (
         lambda f: np.save(f.teacher, np.eye(6, dtype=np.float32)[f.y]),
@@ -310,7 +361,7 @@ def test_a_missing_extra_is_one_line_before_any_work(files, tmp_path, monkeypatc
 def test_without_the_page_the_base_install_is_enough(files, tmp_path):
     code = """
 import sys
-for name in ("jinja2", "matplotlib", "sklearn", "scipy"):
+for name in ("jinja2", "matplotlib", "sklearn", "scipy", "pyarrow"):
     sys.modules[name] = None
 from tpkd.cli.main import app
 app(sys.argv[1:], standalone_mode=False)
@@ -319,3 +370,126 @@ app(sys.argv[1:], standalone_mode=False)
     command = [sys.executable, "-c", code, "diagnose", *files.arguments(), "--json", str(json_path)]
     subprocess.run(command, check=True, capture_output=True)
     assert json.loads(json_path.read_text())["schema"] == 1
+
+
+def as_format(path, array, names):
+    """The same numbers in another format, which is told by the suffix."""
+    if path.suffix == ".pt":
+        torch.save({"logits": torch.from_numpy(array), "class_names": list(names)}, path)
+    elif path.suffix == ".parquet":
+        parquet.write_table(pa.table(dict(zip(names, array.T, strict=True))), path)
+    else:
+        sign = "\t" if path.suffix == ".tsv" else ","
+        rows = [sign.join(names), *(sign.join(repr(float(value)) for value in row) for row in array)]
+        path.write_text("\n".join(rows))
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".csv", ".tsv", ".parquet"])
+def test_every_format_gives_the_same_numbers(files, tmp_path, suffix):
+    names = ["cat", "dog", "bird", "fish", "bee", "elk"]
+    student, teacher = (
+        as_format(tmp_path / f"{path.stem}{suffix}", array, names)
+        for path, array in ((files.student, files.z), (files.teacher, files.zt))
+    )
+    (tmp_path / "labels.txt").write_text("".join(f"{names[label]}\n" for label in files.y))
+    assert run(*files.arguments(), "--json", tmp_path / "plain.json").exit_code == 0
+    arguments = [student, "--teacher", teacher, "--labels", tmp_path / "labels.txt", "--json", tmp_path / "out.json"]
+    result = run(*arguments)
+    assert result.exit_code == 0
+    plain, found = (json.loads((tmp_path / name).read_text()) for name in ("plain.json", "out.json"))
+    assert found["class_names"] == names
+    for key in ("all", "blocked", "blocked_share", "competence", "frontier", "transfer_cost"):
+        assert found["students"][0][key] == plain["students"][0][key]
+    (tmp_path / "names.txt").write_text("\n".join(reversed(names)))
+    result = run(*arguments, "--class-names", tmp_path / "names.txt")
+    assert "names.txt: class 0: expected 'cat' as in " in str(result.exception)
+
+
+def test_ignored_rows_are_said_everywhere(files, tmp_path):
+    labels = files.y.copy()
+    labels[[3, 7]] = -100
+    np.save(files.labels, labels)
+    result = run(*files.arguments(), "--json", tmp_path / "out.json", "--html", tmp_path / "page.html")
+    assert result.exit_code == 0
+    said = "2 rows with the label -100 are left out; 118 examples enter the numbers."
+    assert said in " ".join(result.stdout.split())
+    assert said in (tmp_path / "page.html").read_text()
+    data = json.loads((tmp_path / "out.json").read_text())
+    assert (data["ignored"], data["students"][0]["examples"]) == (2, 118)
+
+
+def test_what_next_is_said_last_but_the_caveat(files, tmp_path):
+    result = run(*files.arguments(), "--html", tmp_path / "page.html")
+    said = " ".join(result.stdout.split())
+    assert said.index("Full imitation is blocked") < said.index("What next: ") < said.index("They do not promise")
+    assert "<h2>What next</h2>" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".npz", ".parquet"])
+def test_predictions_of_tpkd_are_diagnosed_as_probabilities(files, tmp_path, suffix):
+    """The columns and arrays that `tpkd predict` writes."""
+    names = ["cat", "dog", "bird", "fish", "bee", "elk"]
+    paths = []
+    for name, logits in (("student", files.z), ("teacher", files.zt)):
+        probabilities = torch.from_numpy(logits).softmax(-1)
+        indices = probabilities.argmax(-1)
+        labels = tuple(names[index] for index in indices)
+        found = Predictions(labels, indices, probabilities, indices.float(), torch.from_numpy(logits))
+        batch = PredictedBatch(torch.arange(120), found, torch.from_numpy(files.y))
+        paths.append(tmp_path / f"{name}{suffix}")
+        with open_output(paths[-1], names, labelled=True) as add:
+            add(batch)
+    arguments = [paths[0], "--teacher", paths[1], "--labels", paths[0], "--probabilities"]
+    result = run(*arguments, "--json", tmp_path / "out.json")
+    assert result.exit_code == 0, result.exception
+    assert run(*files.arguments(), "--json", tmp_path / "plain.json").exit_code == 0
+    plain, found = (json.loads((tmp_path / name).read_text())["students"][0] for name in ("plain.json", "out.json"))
+    assert found["competence"] == plain["competence"]
+    assert found["all"] == pytest.approx(plain["all"], rel=1e-4)  # float32 probabilities
+
+
+class Trap:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def cut_short(path):
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+HOSTILE = {
+    "code.pt": lambda path, z: torch.save({"logits": Trap(path.parent / "ran")}, path),
+    "pickle.pth": lambda path, z: path.write_bytes(pickle.dumps(Trap(path.parent / "ran"))),
+    "short.pt": lambda path, z: (torch.save(z, path), cut_short(path)),
+    "weights.pth": lambda path, z: torch.save({"fc.weight": z, "fc.bias": z}, path),
+    "nul.csv": lambda path, z: path.write_bytes(b"a,b,c\n1,\0,3\n"),
+    "line.csv": lambda path, z: path.write_bytes(b"1," * (9 << 20)),
+    "field.tsv": lambda path, z: path.write_text("a\tb\n" + "1" * 200_000 + "\t2\n"),
+    "binary.csv": lambda path, z: path.write_bytes(bytes(range(256)) * 9),
+    "text.csv": lambda path, z: path.write_text("a,b,c\n1,two,3\n"),
+    "short.parquet": lambda path, z: (parquet.write_table(pa.table({"logits": z.tolist()}), path), cut_short(path)),
+    "texts.parquet": lambda path, z: parquet.write_table(pa.table({"logits": ["a"] * 120}), path),
+    "nested.parquet": lambda path, z: parquet.write_table(pa.table({"logits": [[[1.0]]] * 120}), path),
+    "columns.parquet": lambda path, z: parquet.write_table(pa.table({"a": [1.0], "b": ["x"]}), path),
+    "rows.parquet": lambda path, z: parquet.write_table(pa.table({"logits": z[:7].tolist()}), path),
+    "missing.parquet": lambda path, z: None,
+    "missing.txt": lambda path, z: None,
+}
+
+
+@pytest.mark.parametrize("place", ["student", "teacher", "labels"])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_is_one_line_and_exit_2_wherever_it_is_given(files, tmp_path, capsys, monkeypatch, name, place):
+    HOSTILE[name](tmp_path / name, torch.from_numpy(files.z))
+    paths = {"student": files.student, "teacher": files.teacher, "labels": files.labels, place: tmp_path / name}
+    options = ["--teacher", str(paths["teacher"]), "--labels", str(paths["labels"])]
+    code, out, err = run_main(capsys, monkeypatch, "diagnose", str(paths["student"]), *options)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("tpkd: ")
+    assert str(tmp_path / name) in err
+    assert len(err) < 1_000
+    assert not (tmp_path / "ran").exists()

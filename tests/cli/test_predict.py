@@ -48,7 +48,7 @@ def test_lines_of_text_are_printed_up_to_ten(tpkd, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["digits", "--split", "tset"], "--split tset: expected one of train, test; did you mean test?"),
+        (["digits", "--split", "tset"], "--split tset: expected one of train, test, validation; did you mean test?"),
         (["digits", "--out", "{folder}/found.cvs"], "did you mean .csv?"),
         (["digits", "--out", "{folder}/kept.csv"], "kept.csv: expected a new file, found one that exists"),
         (["digts"], "did you mean digits?"),

@@ -42,6 +42,20 @@ def test_a_run_prints_its_result_and_where_it_is(tpkd, config, tmp_path):
     assert "step 10/10, epoch 2, loss" in err
 
 
+def test_a_run_with_a_validation_part_says_how_its_student_was_chosen(tpkd, config, tmp_path):
+    validated = ["objective=ce", "teacher=null", "student.layers=[]", "data.validation=0.2"]
+    code, out, _ = tpkd("train", config, *validated, "seed=1")
+    assert code == 0
+    assert " of 100 test samples and " in out
+    assert " of 100 validation samples after epoch 3" in out
+    code, out, _ = tpkd("train", config, *validated, "seed=2", "selection=best-validation")
+    result = json.loads((tmp_path / "ce-2" / "result.json").read_text())
+    assert f" validation samples, the student of epoch {result['selected_epoch']} of 3, selected by validation" in out
+    code, out, _ = tpkd("train", config, *validated, "seed=3", "evaluation.test=false")
+    assert "test samples" not in out
+    assert code == 0
+
+
 def test_the_same_command_again_is_done_at_once(tpkd, config):
     first = tpkd("train", config, "epochs=1")
     code, out, err = tpkd("train", config, "epochs=1", "--resume")

@@ -25,6 +25,8 @@ def test_the_shipped_protocols_are_the_papers(file, domain):
     ("override", "key"),
     [
         ("epochs=61", "epochs"),
+        ("data.validation=0.1", "data.validation"),
+        ("selection=best-validation", "selection"),
         ("limit=2000", "limit"),
         ("evaluation.limit=100", "evaluation.limit"),
         ("views.num_views=4", "views.num_views"),
@@ -38,6 +40,13 @@ def test_the_shipped_protocols_are_the_papers(file, domain):
 def test_every_departure_is_named(override, key):
     (difference,) = protocol_of("paper-vision.yaml", override).differences
     assert difference.startswith(f"{key}: expected ")
+
+
+def test_several_teachers_are_not_the_papers():
+    teachers = "teachers=[{cache: a}, {cache: b}]"
+    found = protocol_of("paper-vision.yaml", "teacher=null", teachers).differences
+    assert any(line.startswith("teachers.1.cache: expected None") for line in found)
+    assert any(line.startswith("teacher.model: expected volo") for line in found)
 
 
 def test_one_objective_with_fewer_seeds_is_not_the_papers_protocol():

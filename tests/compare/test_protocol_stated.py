@@ -13,6 +13,7 @@ SHARED = {
     "evaluation.limit": None,
     "batch_size": 64,
     "micro_batch_size": 32,
+    "selection": "last",
 }
 STATED = {
     "vision": {

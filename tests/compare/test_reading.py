@@ -63,3 +63,16 @@ def test_parts_with_other_seeds_are_compared_by_the_seeds_that_both_have():
     assert (
         said == "By the seeds that both have, its parts alone end from TPKD, in points: TPKD without projection 0.00."
     )
+
+
+def test_selected_students_are_said_to_be_selected():
+    cells = [cell("ce", 42, 0.5), cell("tpkd", 42, 0.6)]
+    chosen, last = (
+        ReportRecords(catalogue(), comparison(cells, selection=selection)) for selection in ("best-validation", "last")
+    )
+    assert "the accuracy is that of the epoch with the best validation accuracy." in supported(chosen)[0]
+    assert "the accuracy is that of the last epoch, fixed in advance." in supported(last)[0]
+    assert not_supported(chosen)[0].startswith(
+        "Students were selected by validation accuracy, not taken after the last"
+    )
+    assert not any("selected" in sentence for sentence in not_supported(last))

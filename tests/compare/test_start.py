@@ -8,7 +8,11 @@ from tpkd.compare.grid import plan_grid
 from tpkd.compare.start import LABELS_NAME, TEACHER_NAME, prepare, save_array
 from tpkd.data.configured import load_data
 from tpkd.errors import InputError
+from tpkd.models.preparation import student_preparation
+from tpkd.teacher.network import build_teacher
+from tpkd.teacher.several import each_alone
 from training.tiny import plain_config
+from training.two_teachers import cached
 
 
 @pytest.fixture
@@ -41,6 +45,34 @@ def test_the_cache_is_built_first_and_all_share_its_teacher(grid_of):
     assert (cached.start, cached.fingerprints) == (shared.start, shared.fingerprints)
     known = prepare(grid_of(*alone, f"teacher.test_logits={grid.directory / TEACHER_NAME}"), lambda *stage: None)
     assert known.teacher.label_loss == pytest.approx(shared.teacher.label_loss, rel=1e-5)
+
+
+def test_several_teachers_answer_with_the_average_of_their_probabilities(tmp_path):
+    config, notes, stages = cached(tmp_path), [], []
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(config.model_dump(mode="json") | {"objective": "ce"}))
+
+    def plan(*overrides):
+        return plan_grid(path, overrides, methods=["ce", "kd", "tpkd"], seeds=[42])
+
+    shared = prepare(plan(), lambda *stage: stages.append(stage), notes.append)
+    assert {name for name, _, _ in stages} == {"teachers.0 cache", "teachers.1 cache"}
+    found = np.load(tmp_path / TEACHER_NAME)
+    test = load_data(config, "test")
+    inputs = student_preparation(config, test).inputs(test, np.arange(len(test)))
+    singles = [build_teacher(alone, test)(inputs).double().softmax(-1) for _, alone in each_alone(config)]
+    expected = (2 * singles[0] + singles[1]) / 3
+    np.testing.assert_allclose(np.exp(found), expected.numpy(), atol=1e-5)
+    assert shared.teacher.accuracy == pytest.approx(np.mean(expected.numpy().argmax(1) == test.labels))
+    assert shared.teacher.model.startswith("average of the probabilities of 2 teachers: 0.67 × builtin:mlp, 0.33 × ")
+    # Where one of them does not answer for the test split, there is no average of it.
+    unknown = ("teachers.1.model=null", "teachers.1.weights=null", "teachers.1.options={}")
+    notes.clear()
+    partly = prepare(plan(*unknown), lambda *stage: None, notes.append)
+    assert (partly.teacher.accuracy, partly.fingerprints) == (None, shared.fingerprints)
+    assert any(note.startswith("teachers.1: The teacher is right on") for note in notes)
+    with pytest.raises(InputError, match="teachers: expected one teacher, found 2: objective 'dhkd'"):
+        prepare(plan_grid(path, methods=["ce", "dhkd"], seeds=[42]), lambda *stage: None)
 
 
 def test_a_grid_without_a_teacher_needs_none_and_says_so_for_those_that_do(grid_of):

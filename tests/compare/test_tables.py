@@ -6,7 +6,7 @@ import pytest
 
 from compare.cases import cell, comparison
 from tpkd.compare.claims import claims_table
-from tpkd.compare.page import comparison_page
+from tpkd.compare.page import comparison_page, report_tables
 from tpkd.compare.reading import not_supported, supported
 from tpkd.compare.record import PaperProtocol, ReportRecords
 from tpkd.compare.reporting import catalogue
@@ -198,3 +198,27 @@ def test_the_same_cells_make_both_tables():
     )
     assert first[1].startswith("50.00")
     assert second[2].startswith("50.00")
+
+
+def test_accuracy_on_the_validation_part_is_a_column_where_there_is_one():
+    shown = {42: (0.5, 0.25), 43: (0.7, 0.75)}
+    cells = [cell("ce", seed, tested, validation_accuracy=held) for seed, (tested, held) in shown.items()]
+    table = application_table(ReportRecords(catalogue(), comparison(cells)))
+    assert [column.title for column in table.columns][1:3] == ["accuracy (%)", "validation (%)"]
+    assert plain_rows(table)[0][1:3] == ["60.00 ± 14.14", "50.00 ± 35.36"]
+    assert "validation" not in "".join(column.title for column in application_table(records()).columns)
+
+
+def test_tables_of_selected_students_are_stamped():
+    cells = [cell("ce", 42, 0.5, selected_epoch=2), cell("tpkd", 42, 0.6, selected_epoch=3)]
+    chosen = ReportRecords(catalogue(), comparison(cells, selection="best-validation"))
+    tables = report_tables(chosen)
+    stamp = "Students were selected by validation accuracy, not taken after the last epoch."
+    assert {name for name, table in tables.items() if table and stamp in table.caption} == {
+        *("claims", "application", "ablation", "seeds")
+    }
+    assert "after the last epoch: mean" not in tables["application"].caption
+    assert tables["seeds"].notes == ("Epochs of the students, by seed: CE 2; TPKD 3.",)
+    last = report_tables(ReportRecords(catalogue(), comparison(cells)))
+    assert "after the last epoch: mean" in last["application"].caption
+    assert not [name for name, table in last.items() if table and stamp in table.caption]

@@ -48,15 +48,37 @@ def test_a_class_with_fewer_gives_all_and_says_so():
 
 def test_the_part_held_out_is_a_share_of_every_class_and_leaves_the_rest():
     data = numbered([30, 40, 1, 2])
-    kept, held = hold_out(data, 0.2, seed=0)
+    kept, held = hold_out(data, {"test": 0.2}, seed=0).values()
     assert np.bincount(held.labels, minlength=4).tolist() == [6, 8, 0, 0]
     assert sorted([*kept.ids, *held.ids]) == data.ids.tolist()
     assert (kept.split, held.split, kept.class_names) == ("train", "test", data.class_names)
     assert held.notes == ("toy: 14 of 73 training samples are held out as the test part",)
-    assert set(hold_out(data, 0.2, seed=1)[1].ids) != set(held.ids)
-    assert np.bincount(hold_out(data, 0.99, seed=0)[0].labels).tolist() == [1, 1, 1, 1]
-    with pytest.raises(InputError, match=r"test: expected classes of which 0.1 is a sample, found at most 2 samples"):
-        hold_out(numbered([2, 1]), 0.1, seed=0)
+    assert set(hold_out(data, {"test": 0.2}, seed=1)["test"].ids) != set(held.ids)
+    assert np.bincount(hold_out(data, {"test": 0.99}, seed=0)["train"].labels).tolist() == [1, 1, 1, 1]
+    problem = (
+        r"test: expected classes of which 0.1 is a sample, found at most 2 samples .*; hold out more, or name a test"
+    )
+    with pytest.raises(InputError, match=problem):
+        hold_out(numbered([2, 1]), {"test": 0.1}, seed=0)
+
+
+def test_two_parts_held_out_do_not_depend_on_each_other():
+    data = numbered([30, 40, 1, 2])
+    parts = hold_out(data, {"test": 0.2, "validation": 0.3}, seed=0)
+    assert list(parts) == ["train", "test", "validation"]
+    assert sorted(sample for part in parts.values() for sample in part.ids) == data.ids.tolist()
+    assert np.bincount(parts["validation"].labels, minlength=4).tolist() == [9, 12, 0, 1]
+    assert parts["validation"].split == "validation"
+    assert parts["validation"].notes == ("toy: 22 of 73 training samples are held out as the validation part",)
+    large = numbered([30, 40])
+    for share in (0.1, 0.6):
+        for name, other in (("test", "validation"), ("validation", "test")):
+            alone, beside = hold_out(large, {name: 0.3}, seed=0), hold_out(large, {name: 0.3, other: share}, seed=0)
+            assert beside[name].ids.tolist() == alone[name].ids.tolist()
+    shuffled = numbered([30, 40, 1, 2], np.random.default_rng(0).permutation(73))
+    again = hold_out(shuffled, {"test": 0.2, "validation": 0.3}, seed=0)
+    assert all(set(again[name].ids) == set(part.ids) for name, part in parts.items())
+    assert np.bincount(hold_out(data, {"test": 0.5, "validation": 0.49}, seed=0)["train"].labels).min() == 1
 
 
 def test_draws_of_a_configuration(tmp_path):
@@ -69,12 +91,35 @@ def test_draws_of_a_configuration(tmp_path):
     assert other.fingerprint != train.fingerprint == load_data(config, "train").fingerprint
 
 
+def test_a_validation_part_of_a_configuration(tmp_path):
+    def parts_of(**data):
+        config = make_config(tmp_path, data={"name": "digits", **data}, limit=None, evaluation={})
+        return {split: load_data(config, split) for split in ("train", "test", "validation")}
+
+    whole = load_dataset("digits", "train")
+    alone, both = parts_of(validation=0.1), parts_of(validation=0.1, test=0.2, per_class=30)
+    assert alone["test"].fingerprint == load_dataset("digits", "test").fingerprint
+    assert sorted([*alone["train"].ids, *alone["validation"].ids]) == sorted(whole.ids)
+    assert both["validation"].fingerprint == alone["validation"].fingerprint
+    assert np.bincount(both["train"].labels).tolist() == [30] * 10
+    assert len({sample for part in both.values() for sample in part.ids}) == sum(map(len, both.values()))
+    assert len(load_data(make_config(tmp_path, data={"name": "digits", "validation": 0.2}), "validation")) == 100
+
+
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
         ({"per_class": 0}, "data.per_class: Input should be greater than 0"),
         ({"test": 1.0}, "data.test: Input should be less than 1"),
         ({"test": 0.2, "splits": {"test": "b.csv"}}, "data: test: expected none beside splits.test, found 0.2"),
+        (
+            {"validation": 0.1, "splits": {"validation": "b.csv"}},
+            "data: validation: expected none beside splits.validation, found 0.1",
+        ),
+        (
+            {"test": 0.5, "validation": 0.5},
+            "data: validation: expected shares that leave something to train on, found test 0.5 and validation 0.5",
+        ),
         ({"columns": {"txt": "a"}}, r"data.columns.txt: unknown key, expected one of .*did you mean text\?"),
         ({"splits": {"train": "s3://x"}}, "data.splits.train: expected a path on this machine"),
     ],

@@ -8,6 +8,7 @@ from PIL import Image
 
 from tpkd.data.folder import path_id
 from tpkd.data.loading import load_dataset
+from tpkd.data.views import IDENTITY_VIEW
 from tpkd.errors import InputError
 
 
@@ -64,7 +65,7 @@ def test_images_of_all_modes_and_sizes_become_rgb(tmp_path):
 
 
 def test_bad_folders_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"nowhere/train: cannot be read: No such file"):
+    with pytest.raises(InputError, match=r"nowhere: cannot be read: No such file"):
         load_dataset("folder:nowhere", "train", root=tmp_path)
     (tmp_path / "train").mkdir()
     with pytest.raises(InputError, match=r"train: expected one folder per class, found none"):
@@ -154,3 +155,19 @@ def test_files_that_would_be_left_out_are_named(tmp_path, name, problem):
         path.write_bytes(b"x")
     with pytest.raises(InputError, match=problem):
         load_dataset(f"folder:{tmp_path}", "train")
+
+
+def test_a_folder_without_parts_is_a_training_part(tmp_path):
+    image_folder(tmp_path, ["dog/1.png", "cat/2.png", "cat/3.png"])
+    data = load_dataset(f"folder:{tmp_path}", "train")
+    assert (data.inputs.paths, data.class_names) == (("cat/2.png", "cat/3.png", "dog/1.png"), ("cat", "dog"))
+    assert data.ids[0] == path_id("cat/2.png")
+    with pytest.raises(InputError, match=r"expected the folders train and test, found neither; or data\.test: 0\.2"):
+        load_dataset(f"folder:{tmp_path}", "test")
+
+
+def test_decoded_images_raise_no_warning(tmp_path, recwarn):
+    image_folder(tmp_path, ["cat/2.png", "dog/1.png"])
+    IDENTITY_VIEW.render_plain(load_dataset(f"folder:{tmp_path}", "train").take([0, 1]))
+    IDENTITY_VIEW.render_plain([load_dataset(f"folder:{tmp_path}", "train").inputs.decode(0)])
+    assert not recwarn.list

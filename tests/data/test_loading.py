@@ -2,7 +2,7 @@
 
 import pytest
 
-from tpkd.data.loading import load_dataset
+from tpkd.data.loading import check_dataset, load_dataset
 from tpkd.errors import InputError
 
 
@@ -16,3 +16,19 @@ def test_unknown_names_are_refused(monkeypatch):
     monkeypatch.delenv("TPKD_DATA", raising=False)
     with pytest.raises(InputError, match=r"clinc150: expected the folder that holds it .* TPKD_DATA"):
         load_dataset("clinc150", "train")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("banking.csv", "did you mean csv:banking.csv?"),
+        ("data/questions.PARQUET", "did you mean parquet:data/questions.PARQUET?"),
+        ("features.npz", "did you mean vector:features.npz?"),
+        ("data/photos", "a path needs its kind before it, such as folder:data/photos or csv:data/photos"),
+        ("digit", "did you mean digits?"),
+    ],
+)
+def test_a_path_without_its_kind_is_refused_with_what_is_missing(name, hint):
+    with pytest.raises(InputError) as caught:
+        check_dataset(name)
+    assert str(caught.value).endswith(f"found {name!r}; {hint}")

@@ -14,7 +14,8 @@ def test_without_a_test_part_the_validation_part_is_it_and_says_so(name):
     part = find_part("x", "test", ["train", name])
     assert part.name == name
     assert f"no part 'test', so '{name}' is the test part" in part.note
-    with pytest.raises(InputError, match=f"expected a test part and one of .*found {name}, train|found train, {name}"):
+    problem = f"expected a test part and one of .*found ({name}, train|train, {name}); data.validation: 0.1 holds out"
+    with pytest.raises(InputError, match=problem):
         find_part("x", "validation", ["train", name])
     assert find_part("x", "test", ["train", "test", name]) == ("test", None)
     assert find_part("x", "validation", ["train", "test", name]) == (name, None)
@@ -43,7 +44,7 @@ def test_named_files_are_the_parts(tmp_path):
     splits = {"train": "one.csv", "test": "two.csv"}
     test = load_dataset(f"csv:{tmp_path}", "test", splits=splits)
     assert (test.inputs, test.ids.tolist(), test.class_names) == (("hey",), [2], ("greet", "leave"))
-    with pytest.raises(InputError, match=r"data.splits: expected validation, found train, test"):
+    with pytest.raises(InputError, match=r"data.splits: expected validation, found train, test; data.validation: 0.1"):
         load_dataset(f"csv:{tmp_path}", "validation", splits=splits)
     with pytest.raises(InputError, match=r"one.csv: expected a folder before data.splits, found a file"):
         load_dataset(f"csv:{tmp_path}/one.csv", "train", splits=splits)
@@ -59,5 +60,17 @@ def test_all_parts_of_a_table_have_ids_of_their_own(tmp_path):
 
 
 def test_published_sets_have_no_validation_part():
-    with pytest.raises(InputError, match=r"digits: expected train or test, found 'validation'"):
+    with pytest.raises(InputError, match=r"digits: expected a validation part, found .*; data.validation: 0.1"):
         load_dataset("digits", "validation")
+
+
+def test_files_with_other_names_are_refused_with_the_key_that_names_them(tmp_path):
+    write_csv(tmp_path / "bank_train.csv", ["hello,greet", "bye,leave"])
+    problem = r"expected train\.csv, found bank_train\.csv; name the files with data\.splits, such as \{train: bank_tr"
+    with pytest.raises(InputError, match=problem):
+        load_dataset(f"csv:{tmp_path}", "train")
+    write_csv(tmp_path / "bank_test.csv", ["hey,greet"])
+    with pytest.raises(InputError, match=r"found bank_test\.csv, bank_train\.csv; .* such as \{train: .*, test: .*\}"):
+        load_dataset(f"csv:{tmp_path}", "train")
+    write_csv(tmp_path / "train.csv", ["hello,greet", "bye,leave"])
+    assert len(load_dataset(f"csv:{tmp_path}", "train")) == 2

@@ -183,7 +183,9 @@ def test_bad_recipes_are_refused_by_key(settings, message):
 
 def test_images_that_stay_of_different_sizes_make_no_batch():
     images = [random_images(side, side, 3) for side in (4, 6, 5)]
-    with pytest.raises(InputError, match=r"views: size: expected one for images of 3 sizes, such as \[4, 5\]"):
+    with pytest.raises(
+        InputError, match=r"views: size: expected one for images of 3 sizes, such as \[4, 5\]; set views\.size"
+    ):
         IDENTITY_VIEW.render_plain(images)
 
 

@@ -7,8 +7,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tpkd.compare import run as comparison
-from tpkd.compare.workers import JobEvent
 from tpkd.demo import run as demo
+from tpkd.executors.jobs import JobEvent
 
 SEEDS = (42, 43)
 TEACHER = ["epochs=8"]
@@ -29,12 +29,12 @@ GRID = [
 ]
 
 
-def inline_jobs(jobs, work, *, processes, threads, on_event):
+def inline_jobs(executor, jobs, on_event):
     """What `run_jobs` does, without processes; a job fails by an exception."""
     for name, payload in jobs.items():
         on_event(JobEvent("started", name))
         try:
-            work(payload, lambda done, total: None)
+            executor.work(payload, lambda done, total: None)
         except Exception as error:
             on_event(JobEvent("failed", name, problem=str(error)))
         else:

@@ -10,6 +10,7 @@ import pytest
 from diagnosis.files_of import write_files
 from diagnosis.truncated_files import write_cut
 from tpkd.diagnosis.inputs import open_inputs
+from tpkd.diagnosis.next_steps import next_steps
 from tpkd.diagnosis.page import diagnosis_page
 from tpkd.diagnosis.reading import read_student, read_trend, record_notes
 from tpkd.diagnosis.run import diagnose_files
@@ -101,8 +102,23 @@ def test_every_number_is_one_of_the_records(record, text):
 
 
 def test_the_reading_is_on_the_page(record, text):
-    for sentence in [*read_student(record.students[-1]), read_trend(record)]:
+    for sentence in [*read_student(record.students[-1]), read_trend(record), *next_steps(record)]:
         assert f"<p>{sentence.replace('<', '&lt;').replace('>', '&gt;').replace(chr(39), '&#39;')}</p>" in text
+
+
+def test_how_often_both_are_right_is_on_the_page(record, text):
+    shown = {path for path, _, _ in Page(text).numbers}
+    last = len(record.students) - 1
+    assert {f"students.{last}.competence.{name}" for name in ("teacher_accuracy", "agreement")} <= shown
+    assert {f"students.{place}.competence.student_accuracy" for place in range(last + 1)} <= shown
+    older = replace(record, students=tuple(replace(student, competence=None) for student in record.students))
+    assert "competence" not in diagnosis_page(older)
+
+
+def test_what_was_left_out_is_on_the_page(record):
+    text = diagnosis_page(replace(record, ignored=7, one_hot_labels=True))
+    assert "7 rows with the label -100 are left out; 120 examples enter the numbers." in text
+    assert "The labels are one-hot rows" in text
 
 
 def test_names_are_escaped(text):
@@ -202,7 +218,7 @@ def test_every_number_has_the_sign_of_what_it_is_worth(cut):
 def test_the_note_comes_before_the_first_number_of_a_truncated_teacher(cut):
     text = diagnosis_page(cut)
     (note,) = record_notes(cut)
-    assert text.index(f'<p class="notice">{note}</p>') < text.index('<section class="tiles"')
+    assert text.index(f'<p class="notice">{note}</p>') < text.index('<section class="tiles')
     assert "top 2 of 6 classes" in note
     assert "stored float16 precision" in note
 

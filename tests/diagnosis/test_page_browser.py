@@ -114,7 +114,8 @@ def test_marks_of_a_truncated_teacher_stand_beside_their_numbers(browser, cut_ad
         assert notice.count() == 1
         assert notice.is_visible()
         assert notice.bounding_box()["y"] < page.locator(".tile").first.bounding_box()["y"]
-        values = page.locator(".tile .value").all()
+        right, *values = page.locator(".tile .value").all()
+        assert right.inner_text().endswith("%")
         assert [value.inner_text()[0] for value in values] == ["≤", "≥", "≥", "≥"]
         for value in values:  # on one line, inside its tile
             assert value.bounding_box()["height"] < 50

@@ -164,6 +164,15 @@ def test_notes_of_soft_labels_and_of_another_step(student):
     assert "beta = 1 and temperature 4" in note
 
 
+def test_notes_of_ignored_rows_and_one_hot_labels(student):
+    (note,) = record_notes(DiagnosisRecord("t", "y", (student,), ignored=1_234))
+    assert note == "1,234 rows with the label -100 are left out; 120 examples enter the numbers."
+    (note,) = record_notes(DiagnosisRecord("t", "y", (student,), ignored=1))
+    assert note.startswith("1 row with the label -100 is left out")
+    (note,) = record_notes(DiagnosisRecord("t", "y", (student,), one_hot_labels=True))
+    assert note.startswith("The labels are one-hot rows")
+
+
 def test_three_parts_are_read_with_soft_labels(student):
     soft = replace(student, decomposition=Decomposition(0.5, 0.3, 0.25, 0.2))
     text = " ".join(read_student(soft))

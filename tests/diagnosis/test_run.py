@@ -231,62 +231,48 @@ def test_a_label_file_with_numbers_that_no_int64_holds_is_refused(tmp_path):
         diagnose_one(files)
 
 
-def cut(zt, keep, floor):
-    """The largest `keep` logits of every row, the others at one value; `keep` may differ from row to row."""
-    ranks = (-zt).argsort(1).argsort(1)
-    return np.where(ranks < np.reshape(keep, (-1, 1)), zt, np.asarray(floor, zt.dtype))
-
-
-@pytest.mark.parametrize("floor", [-100.0, -1e4, -65504.0, np.finfo(np.float32).min])
-@pytest.mark.parametrize("keep", [2, 5, 8, "any"])
-@pytest.mark.parametrize("block_elements", [10, 10_000])
-def test_a_teacher_cut_to_its_top_classes_is_refused(tmp_path, keep, floor, block_elements):
-    files = write_files(tmp_path, num_classes=10)
-    kept = np.random.default_rng(1).integers(1, 9, len(files.y)) if keep == "any" else keep
-    np.save(files.teacher, cut(files.zt, kept, floor))
-    with pytest.raises(InputError, match=r"teacher\.npy: .* a teacher cut to its top classes flips the blocking test"):
-        diagnose_one(files, block_elements=block_elements)
-
-
-def test_a_cut_teacher_that_was_normalised_again_is_refused(tmp_path):
-    files = write_files(tmp_path, num_classes=10)
-    for path, logits in ((files.student, files.z), (files.teacher, cut(files.zt, 3, -1e4))):
-        np.save(path, torch.from_numpy(logits).double().log_softmax(-1).numpy())
-    inputs = open_inputs([files.student], files.teacher, files.labels, log_probabilities=True)
-    with pytest.raises(InputError, match="cut to its top classes"):
-        diagnose_files(inputs)
-
-
-HONEST = {
-    "float16": lambda zt, y: zt.astype(np.float16),
-    "large": lambda zt, y: 1e6 * zt,
-    "rounded to eighths": lambda zt, y: np.round(zt * 8) / 8,
-    "rounded to hundreds": lambda zt, y: np.round(zt) * 100,
-    "all alike": lambda zt, y: np.zeros_like(zt),
-    "cut at zero": lambda zt, y: np.maximum(zt, 0),
-    "smoothed labels": lambda zt, y: 7.0 * np.eye(zt.shape[1], dtype=zt.dtype)[y],
-    "hard labels": lambda zt, y: 100.0 * np.eye(zt.shape[1], dtype=zt.dtype)[y],
-    "classes it does not have": lambda zt, y: np.where(np.arange(zt.shape[1]) < 6, zt, np.float32(-1e9)),
-    "one row that is whole": lambda zt, y: np.concatenate([cut(zt[:-1], 3, -1e4), zt[-1:]]),
-    "a floor within reach": lambda zt, y: cut(zt, 5, -20.0),
-}
-
-
-@pytest.mark.parametrize("name", HONEST)
-def test_other_teachers_are_taken_as_they_are(tmp_path, name):
-    files = write_files(tmp_path, num_classes=10)
-    np.save(files.teacher, HONEST[name](files.zt, files.y))
-    assert diagnose_one(files).examples == len(files.y)
-
-
 def test_log_probabilities_work_like_logits(tmp_path):
     files = write_files(tmp_path, **CASES["ordinary"])
     expected = diagnose_one(files)
     for path, logits in ((files.student, files.z), (files.teacher, files.zt)):
         np.save(path, torch.from_numpy(logits).double().log_softmax(-1).numpy())
-    inputs = open_inputs([files.student], files.teacher, files.labels, log_probabilities=True)
+    inputs = open_inputs([files.student], files.teacher, files.labels, form="log-probabilities")
     found = diagnose_files(inputs).students[0]
     np.testing.assert_allclose(list(found.all.values()), list(expected.all.values()), rtol=1e-10)
+
+
+def test_probabilities_are_taken_by_their_logarithms(tmp_path):
+    files = write_files(tmp_path, **CASES["ordinary"])
+    expected = diagnose_one(files)
+    for path, logits in ((files.student, files.z), (files.teacher, files.zt)):
+        np.savez(path.with_suffix(".npz"), probabilities=torch.from_numpy(logits).double().softmax(-1), other=files.y)
+    paths = (path.with_suffix(".npz") for path in (files.student, files.teacher))
+    inputs = open_inputs([next(paths)], next(paths), files.labels, form="probabilities")
+    found = diagnose_files(inputs).students[0]
+    np.testing.assert_allclose(list(found.all.values()), list(expected.all.values()), rtol=1e-10)
+
+
+NOT_PROBABILITIES = {
+    "zero": (
+        lambda p: np.where(np.arange(len(p))[:, None] == 7, np.eye(6)[0], p),
+        "row 7: .* positive .* found 0 at class 1",
+    ),
+    "negative": (lambda p: np.where(np.arange(len(p))[:, None] == 7, -p, p), "row 7: expected positive probabilities"),
+    "sum": (lambda p: p * 1.01, "row 0: expected probabilities that sum to 1, found a sum of 1.01"),
+    "nan": (lambda p: p * np.nan, "row 0: expected finite"),
+}
+
+
+@pytest.mark.parametrize("name", NOT_PROBABILITIES)
+def test_what_is_not_probabilities_is_refused_by_row(tmp_path, name):
+    files = write_files(tmp_path)
+    change, message = NOT_PROBABILITIES[name]
+    p, t = (torch.from_numpy(logits).double().softmax(-1).numpy() for logits in (files.z, files.zt))
+    np.save(files.student, p)
+    np.save(files.teacher, change(t))
+    inputs = open_inputs([files.student], files.teacher, files.labels, form="probabilities")
+    with pytest.raises(InputError, match=rf"teacher\.npy: {message}"):
+        diagnose_files(inputs)
 
 
 def test_several_students_come_out_in_order(tmp_path):

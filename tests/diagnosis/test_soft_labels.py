@@ -161,7 +161,7 @@ BAD = {
     ),
     "one left": (spoil(lambda s: np.r_[np.full(K - 1, 1 / (K - 1)), 0.0]), r"row 117: .* found 1: "),
     "other classes": (lambda s: s[:, :-1], r"labels\.npy: expected integer class labels of shape \(120,\) or probab"),
-    "a mask": (lambda s: s > 0, r"labels\.npy: expected integer class labels or probabilities, found bool"),
+    "a mask": (lambda s: s > 0, r"labels\.npy: row \d+: expected one-hot labels, a single 1 and zeros, found 2 ones;"),
 }
 
 

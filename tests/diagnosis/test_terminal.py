@@ -1,6 +1,8 @@
 """The terminal has a row for each student, and the reading of the last."""
 
 import io
+from dataclasses import replace
+from pathlib import PurePath
 
 import pytest
 from rich.console import Console
@@ -8,9 +10,11 @@ from rich.console import Console
 from diagnosis.files_of import write_files
 from diagnosis.truncated_files import write_cut
 from tpkd.diagnosis.inputs import open_inputs
+from tpkd.diagnosis.next_steps import next_steps
 from tpkd.diagnosis.reading import CAVEAT, read_student, read_trend, record_notes
 from tpkd.diagnosis.run import diagnose_files
 from tpkd.diagnosis.terminal import diagnosis_reading, diagnosis_table
+from tpkd.report.numbers import share
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +25,20 @@ def record(tmp_path_factory):
 
 def test_rows_and_reading(record):
     assert diagnosis_table(record).row_count == len(record.students) == 2
-    assert list(diagnosis_reading(record)) == [read_trend(record), *read_student(record.students[-1]), CAVEAT]
+    first, *others = next_steps(record)
+    after = [f"What next: {first}", *others, CAVEAT]
+    assert list(diagnosis_reading(record)) == [read_trend(record), *read_student(record.students[-1]), *after]
+
+
+def test_how_often_both_are_right(record):
+    text = printed(diagnosis_table(record))
+    found = record.students[-1].competence
+    assert f"right: share of right answers, of the teacher {share(found.teacher_accuracy)}" in " ".join(text.split())
+    for student in record.students:
+        row = next(line for line in text.splitlines() if PurePath(student.file).name in line)
+        assert row.split("│")[-2].strip() == share(student.competence.student_accuracy)
+    older = replace(record, students=tuple(replace(student, competence=None) for student in record.students))
+    assert "right" not in printed(diagnosis_table(older))
 
 
 def printed(table):
@@ -39,7 +56,7 @@ def cut(tmp_path_factory):
 def test_bounds_are_marked_and_the_note_comes_first(cut):
     text = printed(diagnosis_table(cut))
     row = next(line for line in text.splitlines() if "student.npy" in line)
-    assert [cell.strip()[:1] for cell in row.split("│")[2:-1]] == ["≤", "≤", "≥", "≥", "0", "≥"]
+    assert [cell.strip()[:1] for cell in row.split("│")[2:-2]] == ["≤", "≤", "≥", "≥", "0", "≥"]
     assert "examples that may be blocked" in " ".join(text.split())
     first, *_ = diagnosis_reading(cut)
     assert [first] == record_notes(cut)

@@ -33,7 +33,7 @@ def run(files, path, **settings):
     return diagnose_files(open_inputs([files.student], path, files.labels), **settings)
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".pt", ".parquet"])
 @pytest.mark.parametrize("index_dtype", [np.uint8, np.int16, np.int32, np.int64, np.uint64])
 def test_formats_and_integer_types_say_the_same(files, arrays, tmp_path, suffix, index_dtype):
     expected = run(files, write_arrays(tmp_path / "top.npz", arrays)).students

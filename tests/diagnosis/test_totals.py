@@ -33,8 +33,8 @@ def test_the_costliest_are_kept_whatever_the_blocks_and_the_first_of_equal_ones(
     for size in (1, 2, 5):
         kept = CostliestExamples(3)
         for start in range(0, 5, size):
-            rows = slice(start, start + size)
-            block = diagnose_block(start, logits[rows], logits[rows], labels[rows], beta=0.5, temperature=1.0)
+            rows = torch.arange(5)[start : start + size]
+            block = diagnose_block(rows, logits[rows], logits[rows], labels[rows], beta=0.5, temperature=1.0)
             kept.add(replace(block, state=replace(block.state, transfer_cost=costs[rows])))
         assert kept.kept.rows.tolist() == [1, 3, 4]
         assert torch.equal(kept.kept.student, logits[[1, 3, 4]])

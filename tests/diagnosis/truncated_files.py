@@ -1,7 +1,9 @@
 """Files of teachers that kept their top classes, made from whole ones."""
 
 import numpy as np
+import pyarrow as pa
 import torch
+from pyarrow import parquet
 from safetensors.torch import save_file
 
 from tpkd.diagnosis.inputs import open_inputs
@@ -36,6 +38,10 @@ def cut_arrays(zt, y, k, *, dtype=np.float64, without_label=()):
 def write_arrays(path, arrays):
     if path.suffix == ".safetensors":
         save_file({name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}, path)
+    elif path.suffix == ".pt":
+        torch.save({name: torch.from_numpy(array) for name, array in arrays.items()}, path)
+    elif path.suffix == ".parquet":
+        parquet.write_table(pa.table({name: array.tolist() for name, array in arrays.items()}), path)
     else:
         np.savez(path, **arrays)
     return path

@@ -13,10 +13,13 @@ import struct
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
+import torch
 import yaml
+from pyarrow import parquet
 
-from tpkd.arrays import open_array
+from tpkd.arrays import open_array, open_texts
 from tpkd.config.loading import config_yaml, load_config
 from tpkd.config.schema import RunConfig
 from tpkd.errors import InputError
@@ -24,8 +27,8 @@ from training.tiny import plain_config
 
 FULL = os.environ.get("TPKD_FAULTS") == "full"
 SEEDS = range(200 if FULL else 10)
-CASES = {"config": 20, "override": 10, "npy": 12, "safetensors": 12}
-"""Of each seed: 540 cases in the short form."""
+CASES = {"config": 20, "override": 10, "npy": 12, "safetensors": 12, "pt": 12, "csv": 12, "parquet": 24}
+"""Of each seed: 1,020 cases in the short form."""
 SECONDS, BYTES = 20, 1 << 30
 """What one case may take; the memory counts beside what the process holds."""
 
@@ -231,6 +234,12 @@ def read_array(path):
         assert len(block) <= 2
 
 
+def read_texts(path):
+    texts = open_texts(path)
+    for block in texts.blocks(2) if texts is not None else ():
+        assert all(isinstance(text, str) for text in block)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_npy(tmp_path, record_property, seed):
     random_, path = random.Random(2_000 + seed), tmp_path / "logits.npy"
@@ -272,12 +281,44 @@ def test_safetensors(tmp_path, record_property, seed):
     record_property("fault: damaged safetensors headers", CASES["safetensors"])
 
 
+def written(path, random_):
+    """The bytes of an undamaged file of numbers."""
+    values = np.arange(15, dtype=np.float32).reshape(5, 3) / 7
+    if path.suffix == ".pt":
+        content = random_.choice((torch.from_numpy(values), {"logits": torch.from_numpy(values), "epoch": 3}))
+        torch.save(content, path, _use_new_zipfile_serialization=random_.random() < 0.7)
+    elif path.suffix == ".csv":
+        names = random_.choice(("", "cat,dog,bird\n", '"cat, small",dog,label\n'))
+        path.write_text(names + "\n".join(",".join(map(str, row)) for row in values.tolist()))
+    else:
+        wide = {name: values[:, place] for place, name in enumerate(("cat", "dog", "bird"))}
+        columns = random_.choice((wide, {"logits": values.tolist()}, {**wide, "label": ["a", "b", "a", "b", "a"]}))
+        options = {"compression": random_.choice(("none", "snappy", "zstd")), "row_group_size": random_.choice((2, 9))}
+        parquet.write_table(pa.table(columns), path, use_dictionary=random_.random() < 0.5, **options)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["pt", "csv", "parquet"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_damaged_files(tmp_path, record_property, kind, seed):
+    random_, path = random.Random(f"{kind} {seed}"), tmp_path / f"logits.{kind}"
+    for _ in range(CASES[kind]):
+        path.write_bytes(damaged(written(path, random_), random_))
+        survives(lambda: read_array(path), str(path))
+        survives(lambda: read_texts(path), str(path))
+    record_property(f"fault: damaged {kind} files", CASES[kind])
+
+
 def test_the_undamaged_ones_are_taken(tmp_path):
     config, array = tmp_path / "run.yaml", tmp_path / "logits.npy"
     config.write_text(yaml.safe_dump(plain_config(tmp_path)))
     np.save(array, np.zeros((5, 3), np.float32))
     assert survives(lambda: load_config(config), "")
     assert survives(lambda: read_array(array), "")
+    for kind in ("pt", "csv", "parquet"):
+        for seed in range(20):
+            written(tmp_path / f"logits.{kind}", random.Random(seed))
+            assert survives(lambda path=tmp_path / f"logits.{kind}": read_array(path), "")
     assert len(SEEDS) * sum(CASES.values()) >= 500
 
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-OBJECTIVES = ("ce", "tpkd", "dhkd", "dto-kd")
+OBJECTIVES = ("ce", "tpkd", "dhkd", "dto-kd", "kd-selecting")
 KILLS = 20 if os.environ.get("TPKD_FAULTS") == "full" else 2
 
 

@@ -61,6 +61,14 @@ def test_two_processes_continue_bit_for_bit(together):
     assert_same_run(together / "unbroken", together / "stopped")
 
 
+def test_two_processes_select_the_same_student_with_or_without_a_stop(together):
+    """The statistics of its batches are those of the first process, in files and in the evaluation of both."""
+    result = read_result(together / "selecting")
+    assert result.selected_epoch <= 2
+    assert "continued from step 12" in (together / "selecting-stopped" / "run.log").read_text()
+    assert_same_run(together / "selecting", together / "selecting-stopped")
+
+
 @pytest.fixture(scope="module")
 def changed(tmp_path_factory):
     """A directory in which two processes stopped runs, and continued one that a single process had begun."""

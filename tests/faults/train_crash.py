@@ -1,6 +1,6 @@
 """Kill training runs at random instants and let them continue, from one process that has everything imported.
 
-    python train_crash.py DIRECTORY KILLS OBJECTIVE ...
+    python train_crash.py DIRECTORY KILLS OBJECTIVE[-selecting] ...
 
 Every run is a fork, so that a hundred of them take seconds. Half of the kills come from outside after a random time,
 half from inside at a random flush or rename: in the middle of a save. Prints one line of JSON for each objective.
@@ -25,6 +25,9 @@ from training.tiny import make_config, online
 
 SETTINGS = {"dto-kd": {"layer_features": "own-objective"}}
 CALLS = ("fsync", "rename", "replace")
+SELECTING = "-selecting"
+"""After the name of an objective: its student is chosen by validation."""
+CHOSEN = {"data": {"name": "digits", "validation": 0.2}, "selection": "best-validation"}
 
 
 def start(config, directory, *, kill_at=None, count_into=None):
@@ -69,11 +72,12 @@ def kill_and_continue(directory, objective, kills):
     config = online(
         make_config(
             directory,
-            objective={"name": objective, "settings": SETTINGS.get(objective, {})},
+            objective={"name": objective.removesuffix(SELECTING), "settings": SETTINGS.get(objective, {})},
             student=student,
             epochs=6,
             checkpoints={"every": 2, "keep": 2},
             snapshots=[3],
+            **(CHOSEN if objective.endswith(SELECTING) else {}),
         )
     )
     train(config, directory / "warm")  # here, so that no child has anything left to load

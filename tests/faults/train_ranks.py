@@ -3,7 +3,8 @@
     python train_ranks.py DIRECTORY
 
 Leaves `rank-R.safetensors` (what the first step of every case gave, by dtype, objective and share of ignored labels)
-and the runs `two` (a plain one), `unbroken` and `stopped` (one that was stopped and continued).
+and the runs `two` (a plain one), `unbroken` and `stopped` (one that was stopped and continued), and `selecting` and
+`selecting-stopped`, whose student has batch statistics and is chosen by validation.
 """
 
 import os
@@ -16,9 +17,11 @@ import torch
 from safetensors.torch import save_file
 
 from tpkd.training import loop
+from tpkd.training import run as training_run
 from tpkd.training.loop import train
 from tpkd.training.run import assemble, end_processes, start_accelerator
 from tpkd.training.step import take_step
+from training.forgetful import forgetful, with_batch_norm
 from training.steps import first_steps
 from training.tiny import ALIGNED, SEPARABLE, make_config, online
 
@@ -72,18 +75,36 @@ class StopError(Exception):
     pass
 
 
-def stop_and_continue(config, directory):
+def stop_and_continue(config, directory, stop_at=7, whole_step=take_step):
     def stopping(run, step, samples, **options):
-        if step == 7:
+        if step == stop_at:
             raise StopError
-        return take_step(run, step, samples, **options)
+        return whole_step(run, step, samples, **options)
 
     loop.take_step = stopping
     try:
         train(config, directory)
     except StopError:
-        loop.take_step = take_step
+        loop.take_step = whole_step
     train(config, directory)
+    loop.take_step = take_step
+
+
+def select(directory):
+    """The student that is chosen was trained before the last checkpoint, which later steps follow."""
+    config = make_config(
+        directory,
+        objective="ce",
+        teacher=None,
+        student={"model": "builtin:mlp", "options": {"input_size": 64, "hidden": [16]}},
+        data={"name": "digits", "validation": 0.2},
+        limit=160,  # whole batches, because a share of one sample has no statistics
+        selection="best-validation",
+    )
+    training_run.build_student = with_batch_norm(training_run.build_student)
+    loop.take_step = forgetful(11)  # the first step of the last of three epochs
+    train(config, directory / "selecting")
+    stop_and_continue(config, directory / "selecting-stopped", stop_at=14, whole_step=forgetful(11))
 
 
 if __name__ == "__main__":
@@ -95,4 +116,5 @@ if __name__ == "__main__":
     dropout = make_config(place, objective="dto-kd", student=student)
     train(dropout, place / "unbroken")
     stop_and_continue(dropout, place / "stopped")
+    select(place)
     end_processes()

@@ -1,11 +1,12 @@
 """One holder a directory; what stands in the lock's place and is not a lock stays as it is."""
 
 import os
+import threading
 
 import pytest
 
 from tpkd.errors import InputError
-from tpkd.lock import LOCK_NAME, locked
+from tpkd.lock import LOCK_NAME, locked, wait_until_free
 
 
 def hold(directory):
@@ -47,3 +48,23 @@ def test_what_is_no_file_is_refused(tmp_path):
     os.mkfifo(tmp_path / LOCK_NAME)
     with pytest.raises(InputError, match=r"\.lock: expected a regular file, found a FIFO"):
         hold(tmp_path)
+
+
+def test_waiting_for_a_holder_that_ends(tmp_path):
+    assert wait_until_free(tmp_path / "nothing", 0.0)
+    with locked(tmp_path):
+        assert not wait_until_free(tmp_path, 0.0)
+    assert wait_until_free(tmp_path, 0.0)
+    (entered, left) = (threading.Event(), threading.Event())
+
+    def hold_until_told():
+        with locked(tmp_path):
+            entered.set()
+            left.wait()
+
+    holder = threading.Thread(target=hold_until_told)
+    holder.start()
+    entered.wait()
+    threading.Timer(0.2, left.set).start()
+    assert wait_until_free(tmp_path, 60.0)
+    holder.join()

@@ -103,6 +103,7 @@ def test_what_is_missing_is_named(ce_run, tmp_path):
         study_blocking(ce_run.config, tmp_path)
     directory = ce_run.copy(tmp_path / "run", ce_run.config)
     shutil.rmtree(directory / "snapshots" / "epoch-006")
+    (directory / "snapshots" / "epoch-006.safetensors").unlink()
     with pytest.raises(InputError, match="epoch-006: expected the state after epoch 6, found none"):
         study_blocking(ce_run.studied("blocking.states=[6]"), directory)
     config = ce_run.changed(teacher="null")
@@ -110,6 +111,12 @@ def test_what_is_missing_is_named(ce_run, tmp_path):
         study_blocking(config, ce_run.copy(tmp_path / "alone", config))
     config = ce_run.changed(snapshots="[]")
     with pytest.raises(InputError, match="snapshots: missing"):
+        study_blocking(config)
+
+
+def test_several_teachers_are_refused_before_anything_is_opened(ce_run):
+    config = ce_run.changed(teacher="null", teachers="[{cache: a}, {cache: b}]")
+    with pytest.raises(InputError, match="teachers: expected one teacher, found 2: a study follows steps"):
         study_blocking(config)
 
 

@@ -178,3 +178,34 @@ def test_published_weights_bring_the_names_of_their_classes(monkeypatch, num_cla
     model = build_model(ModelSpec("timm:resnet10t", num_classes=num_classes, options={"pretrained": True}))
     assert model.class_names == names
     assert build_model(ModelSpec("timm:resnet10t", num_classes=3)).class_names is None
+
+
+@pytest.mark.parametrize("name", ["vit_tiny_patch16_224", "resnet18", "volo_d1_224"])
+def test_rates_of_layers_and_decay_are_those_of_timms_optimisers(name):
+    from timm.optim import param_groups_layer_decay
+
+    from tpkd.config.optimizers import AdamWConfig
+    from tpkd.training.optimizer import build_optimizer, layer_scales
+
+    model = build_model(ModelSpec(f"timm:{name}", num_classes=5))
+    listed = getattr(model.network, "no_weight_decay", set)()
+    theirs = param_groups_layer_decay(model.network, 0.05, listed, layer_decay=0.75)
+    config = AdamWConfig(learning_rate=0.1, weight_decay=0.05)
+    ours = build_optimizer(config, model, layer_scales(model, 0.75)).param_groups
+    expected, found = (
+        {parameter: (group["lr_scale"], group["weight_decay"]) for group in groups for parameter in group["params"]}
+        for groups in (theirs, ours)
+    )
+    assert found == expected
+    assert found[model.classifier.weight] == (1.0, 0.05)
+    assert len({scale for scale, _ in found.values()}) > 5
+
+
+def test_a_network_whose_layers_timm_does_not_count_goes_by_its_stages():
+    depths = small().parameter_depths()
+    assert not hasattr(small().network, "group_matcher")
+    assert {depths[f"network.{name}"] for name in ("pos_embed", "cls_token", "patch_embed.conv.weight")} == {4}
+    for name, depth in depths.items():
+        if name.startswith("network.transformers."):
+            assert depth == 3 - int(name.split(".")[2])
+    assert depths["network.head.weight"] == depths["network.norm.weight"] == 0

@@ -3,6 +3,7 @@
 import re
 
 from student.runs import digits_run, text_run
+from tpkd.config.loading import resolve_config
 from tpkd.student.card import LICENCE, model_card, read_environment
 from tpkd.student.loading import read_run
 
@@ -29,6 +30,30 @@ def test_a_card_has_data_classes_teacher_objective_accuracy_seed_and_versions(tm
     assert found["Optimiser"].startswith("sgd (learning")
     assert "- Use it." in card
     assert f"## Licence\n\n{LICENCE}" in card
+
+
+def test_several_teachers_are_listed_with_their_weights(tmp_path):
+    config, result = read_run(digits_run(tmp_path))
+    teachers = [{"model": "builtin:mlp", "weights": "a/b.safetensors", "weight": 2.0}, {"cache": "x/cache"}]
+    plain = config.model_dump(mode="json") | {"teacher": None, "teachers": teachers}
+    several = resolve_config(plain, ["student.layers=[]"])
+    found = cells(model_card(several, result, None, []))["Teacher"]
+    assert found == "2 averaged: builtin:mlp, weights b.safetensors, weight 2; cache cache, weight 1"
+
+
+def test_a_selected_student_says_so(tmp_path):
+    config, result = read_run(digits_run(tmp_path))
+    selected = {
+        "selection": "best-validation",
+        "selected_epoch": 1,
+        "validation_accuracy": 0.5,
+        "validation_samples": 10,
+    }
+    card = model_card(config, type(result).from_dict(result.to_dict() | selected), None, [])
+    said = (
+        f"{result.accuracy:.2%} of 100 test samples and 50.00% of 10 validation samples, seed 42, one run; the student"
+    )
+    assert cells(card)["Accuracy"] == f"{said} of epoch 1 of 2, selected by validation accuracy"
 
 
 def test_settings_of_the_objective_are_in_it(tmp_path):

@@ -7,29 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from student.fresh import run_fresh
-from student.runs import TEXTS, digits_run, text_run, tiny_encoder
+from data.test_folder import image_folder
+from student.graphs import graph_says
+from student.runs import TEXTS, digits_run, text_run, tiny_encoder, train_in
+from tpkd.config.loading import resolve_config
 from tpkd.errors import InputError
 from tpkd.student import to_onnx
 from tpkd.student.checks import MismatchError
 from tpkd.student.exporting import export_student
 from tpkd.student.loading import load_student
-
-RUN_GRAPH = """
-import json, sys, numpy, onnxruntime
-session = onnxruntime.InferenceSession(sys.argv[1] + "/student.onnx", providers=["CPUExecutionProvider"])
-arrays = numpy.load(sys.argv[2])
-metadata = session.get_modelmeta().custom_metadata_map
-(logits,) = session.run(["logits"], {each.name: arrays[each.name] for each in session.get_inputs()})
-print(json.dumps({"logits": logits.tolist(), "class_names": json.loads(metadata["class_names"]),
-                  "preprocessing": json.loads(metadata["preprocessing"])}))
-"""
-
-
-def graph_says(out, inputs, tmp_path):
-    arrays = inputs if isinstance(inputs, dict) else {"inputs": inputs}
-    np.savez(tmp_path / "inputs.npz", **{name: value.numpy() for name, value in arrays.items()})
-    return run_fresh(RUN_GRAPH, out, tmp_path / "inputs.npz")
 
 
 def test_images_give_the_same_logits_and_class_names(tmp_path):
@@ -57,6 +43,36 @@ def test_texts_give_the_same_logits_with_their_tokenizer_beside(tmp_path):
     torch.testing.assert_close(torch.tensor(found["logits"]), expected, rtol=1e-5, atol=1e-5)
     assert found["preprocessing"]["tokenizer"] == "tokenizer"
     assert (tmp_path / "out" / "tokenizer" / "tokenizer.json").is_file()
+
+
+def other_runs(folder, model):
+    """A small run of a network that only tpkd has, and inputs for its student."""
+    random = np.random.default_rng(0)
+    settings = {"objective": "ce", "optimizer": {"name": "sgd", "learning_rate": 0.05}, "epochs": 1}
+    if model == "builtin:bert":
+        return text_run(folder), list(TEXTS.values())
+    if model == "builtin:mlp":
+        for split in ("train", "test"):
+            features = random.normal(size=(12, 5)).astype(np.float32)
+            np.savez(folder / f"{split}.npz", features=features, labels=np.arange(12) % 3, class_names=["a", "b", "c"])
+        data, inputs = {"data": {"name": f"vector:{folder}"}}, random.normal(size=(4, 5)).astype(np.float32)
+    else:
+        image_folder(folder / "photos", [f"{part}/{name}/1.png" for part in ("train", "test") for name in "abc"], 12)
+        data = {"data": {"name": f"folder:{folder / 'photos'}"}, "views": {"size": 16}}
+        inputs = random.integers(0, 256, (4, 16, 16, 3), dtype=np.uint8)
+    settings |= data | {"student": {"model": model}, "output": str(folder / "run"), "tensorboard": False}
+    return train_in(folder / "run", resolve_config(settings | {"device": "cpu"})), inputs
+
+
+@pytest.mark.parametrize("model", ["builtin:mlp", "builtin:resnet8", "builtin:bert"])
+def test_networks_that_only_tpkd_has_go_out_as_graphs(tmp_path, model):
+    run, inputs = other_runs(tmp_path, model)
+    export_student(run, tmp_path / "out", "onnx")
+    student = load_student(run)
+    found, expected = graph_says(tmp_path / "out", student.preprocess(inputs), tmp_path), student.predict(inputs)
+    torch.testing.assert_close(torch.tensor(found["logits"]), expected.logits, rtol=1e-5, atol=1e-5)
+    assert found["class_names"] == list(student.class_names)
+    assert [found["class_names"][np.argmax(row)] for row in found["logits"]] == list(expected.labels)
 
 
 def test_a_graph_with_other_logits_is_not_published(tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ from tpkd.teacher.cache.merge import merge_parts
 from tpkd.teacher.cache.parts import Part
 from tpkd.teacher.cache.read import open_cache
 from training.tiny import make_config, plain_config, with_cache
+from training.two_teachers import cached, entry, two_teachers
 
 SMALL = {"limit": 40, "epochs": 1, "views": {"num_views": 2, "pad": 1, "scale": 16}}
 
@@ -88,6 +89,52 @@ def test_a_truncated_cache_is_verified_with_its_teacher(tmp_path):
     assert (report.passes, report.rows_recomputed) == (True, 20)
     with pytest.raises(InputError, match="something else: top_k: expected nothing, found 3"):
         caching.verify(config.teacher.cache, make_config(tmp_path, **SMALL))
+
+
+def test_every_teacher_gets_its_cache_and_notes_name_them(tmp_path):
+    config, told, notes = cached(tmp_path, **SMALL), [], []
+    built = caching.build_all(config, on_progress=told.append, on_note=notes.append)
+    assert [path.name for path in built] == ["first-cache", "second-cache"]
+    assert [progress.rows_done for progress in told if progress.rows_done == progress.rows_total] == [80, 80]
+    for key in ("teachers.0", "teachers.1"):
+        assert any(note.startswith(f"{key}: The teacher is right on") and "cached rows" in note for note in notes)
+    first, second = (open_cache(path) for path in built)
+    keys = first.sample_ids, first.view_ids
+    assert not torch.equal(first.read(*keys), second.read(*keys))
+    assert caching.build_all(config) == built
+
+
+def test_a_teacher_without_a_model_has_its_cache_already(tmp_path):
+    config = cached(tmp_path, **SMALL)
+    caching.build_all(config)
+    teachers = [{"cache": config.teachers[0].cache}, config.teachers[1].model_dump()]
+    assert [path.name for path in caching.build_all(two_teachers(tmp_path, teachers=teachers, **SMALL))] == [
+        "second-cache"
+    ]
+    nothing = two_teachers(tmp_path, teachers=[{"cache": teacher.cache} for teacher in config.teachers], **SMALL)
+    with pytest.raises(InputError, match="teachers: expected a model of at least one, found none"):
+        caching.build_all(nothing)
+    with pytest.raises(
+        InputError, match=r"teachers\.0\.cache: missing, and every teacher needs a directory of its own"
+    ):
+        caching.build_all(two_teachers(tmp_path, **SMALL))
+
+
+def test_a_cache_is_verified_with_the_teacher_that_it_belongs_to(tmp_path):
+    config = cached(tmp_path, **SMALL)
+    for directory in caching.build_all(config):
+        assert caching.verify(directory, config, sample=5).rows_recomputed == 5
+    with pytest.raises(
+        InputError, match=r"expected the cache of one of the teachers, found that they have .*first-cache"
+    ):
+        caching.verify(tmp_path, config)
+
+
+def test_what_is_wrong_with_one_teacher_is_said_under_its_key(tmp_path):
+    config = cached(tmp_path, **SMALL)
+    broken = entry(tmp_path / "none.safetensors", cache=str(tmp_path / "third-cache"))
+    with pytest.raises(InputError, match=r"^teachers\.1: .*none\.safetensors"):
+        caching.build_all(two_teachers(tmp_path, teachers=[config.teachers[0].model_dump(), broken], **SMALL))
 
 
 def files_of(directory):

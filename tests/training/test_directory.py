@@ -1,5 +1,6 @@
 import pytest
 import torch
+import yaml
 
 from tpkd.errors import InputError
 from tpkd.training.directory import CONFIG_NAME, ENVIRONMENT_NAME, bind, changes_since, environment, held
@@ -21,13 +22,33 @@ def test_a_directory_is_bound_to_one_configuration_but_for_what_changes_no_numbe
         bind(place, make_config(tmp_path, ["seed=7"]))
 
 
+def test_a_run_that_was_started_before_a_key_existed_goes_on(place, tmp_path):
+    config = make_config(tmp_path)
+    bind(place, config)
+    data = yaml.safe_load((place / CONFIG_NAME).read_text())
+    for section, key in (("optimizer", "nesterov"), ("optimizer", "layer_decay"), ("schedule", "warmup")):
+        del data[section][key]
+    del data["tracking"]
+    (place / CONFIG_NAME).write_text(yaml.safe_dump(data | {"tensorboard": True}))
+    (place / "result.json").write_text("{}")
+    assert bind(place, config) is None
+    assert bind(place, make_config(tmp_path, tensorboard=None, tracking=["wandb"])) is None
+    with pytest.raises(InputError, match=r"optimizer\.layer_decay: expected None, found 0\.5$"):
+        bind(place, make_config(tmp_path, ["optimizer.layer_decay=0.5"]))
+
+
 def test_a_run_without_progress_is_put_aside_whole(place, tmp_path):
     bind(place, make_config(tmp_path))
     (place / "run.log").write_text("started")
+    for name in ("wandb", "mlflow", "tensorboard"):
+        (place / name).mkdir()
+    (place / "tracking.json").write_text("{}")
     (place / "notes.txt").write_text("mine")
     aside = bind(place, make_config(tmp_path, ["seed=7"]))
     assert aside == place / "abandoned-1"
-    assert sorted(path.name for path in aside.iterdir()) == [CONFIG_NAME, "run.log"]
+    assert sorted(path.name for path in aside.iterdir()) == sorted(
+        [CONFIG_NAME, "run.log", "wandb", "mlflow", "tensorboard", "tracking.json"]
+    )
     assert (place / "notes.txt").read_text() == "mine"
 
 

@@ -7,10 +7,11 @@ import pytest
 
 from tpkd.errors import InputError
 from tpkd.training.log import Averages, RunLog
+from tpkd.training.trackers import Trackers
 
 
-def open_log(directory, offset=0, step=0, **options):
-    return RunLog(directory, offset=offset, step=step, **{"tensorboard": False, "writes": True} | options)
+def open_log(directory, offset=0, step=0, *, tracking=(), writes=True):
+    return RunLog(directory, offset=offset, step=step, trackers=Trackers(tracking, directory, {}), writes=writes)
 
 
 def lines(directory):
@@ -72,8 +73,8 @@ def test_a_disk_that_refuses_a_line_is_said_with_the_path(tmp_path):
 
 
 def test_a_process_that_is_not_the_first_writes_nothing(tmp_path):
-    with open_log(tmp_path, writes=False) as log:
-        log.write("train", 1, {})
+    with open_log(tmp_path, writes=False, tracking=["tensorboard"]) as log:
+        log.write("train", 1, {"loss": 1.0})
         log.note("hello")
         assert log.sync() == (0, "")
     assert list(tmp_path.iterdir()) == []
@@ -91,14 +92,22 @@ def test_what_ended_a_run_is_noted(tmp_path):
 def test_numbers_reach_tensorboard_under_kind_and_name(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    with open_log(tmp_path, tensorboard=True) as log:
+    with open_log(tmp_path, tracking=["tensorboard"]) as log:
         for step in (1, 2):
             log.write("train", step, {"loss": 1.0 / step, "text": "no number"})
-    with open_log(tmp_path, step=1, tensorboard=True) as log:
+    with open_log(tmp_path, step=1, tracking=["tensorboard"]) as log:
         log.write("train", 2, {"loss": 7.0})
     events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     assert events.Tags()["scalars"] == ["train/loss"]
     assert [(event.step, event.value) for event in events.Scalars("train/loss")] == [(1, 1.0), (2, 7.0)]
+
+
+def test_a_tracker_that_fails_is_noted_and_the_metrics_go_on(tmp_path):
+    (tmp_path / "tensorboard").write_text("in the way")
+    with open_log(tmp_path, tracking=["tensorboard"]) as log:
+        log.write("train", 1, {"loss": 1.0})
+    assert "tracking: tensorboard failed and is left out from here on: " in (tmp_path / "run.log").read_text()
+    assert [line["step"] for line in lines(tmp_path)] == [1]
 
 
 def test_averages_survive_a_checkpoint_bit_for_bit():

@@ -76,6 +76,44 @@ def test_adam_with_its_schedule_continues_bit_for_bit(shared, tmp_path):
     assert rates[15] == pytest.approx(0.01 * (1 - 14 / 15))
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "schedule", "rates"),
+    [
+        ({"name": "adamw"}, {"name": "cosine", "warmup": 0.2}, {3: 2 / 3, 9: (1 + np.cos(np.pi * 5 / 12)) / 2}),
+        ({"name": "adamw", "layer_decay": 0.5}, {"name": "linear", "warmup": 3}, {3: 2 / 3, 9: 7 / 12}),
+        ({"name": "sgd", "layer_decay": 0.5, "nesterov": True}, {"name": "step", "milestones": [1]}, {3: 1, 9: 0.1}),
+        ({"name": "adam-weight-decay", "layer_decay": 0.5}, {"name": "constant", "warmup": 4}, {3: 0.5, 9: 1}),
+    ],
+    ids=lambda value: value.get("name"),
+)
+def test_optimisers_and_schedules_continue_bit_for_bit(shared, tmp_path, optimizer, schedule, rates):
+    config = make_config(shared, optimizer={**optimizer, "learning_rate": 0.01}, schedule=schedule)
+    train(config, tmp_path / "whole")
+    with pytest.raises(InterruptedRunError):
+        train(config, tmp_path / "parts", on_step=interrupt_at(6))
+    train(config, tmp_path / "parts")
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+    found = {line["step"]: line["learning_rate"] for line in metrics_of(tmp_path / "whole") if line["kind"] == "train"}
+    assert {step: found[step] for step in rates} == pytest.approx({step: 0.01 * rate for step, rate in rates.items()})
+    saved = Checkpoints(tmp_path / "whole" / "checkpoints", keep=2).load().values["optimizer"]["param_groups"]
+    scales = {group.get("lr_scale") for group in saved}
+    assert scales == ({0.5, 1.0} if "layer_decay" in optimizer else {None})
+    for group in saved:
+        assert group["lr"] == found[STEPS] * group.get("lr_scale", 1.0)
+
+
+def test_layers_that_cannot_be_told_apart_are_refused(shared, tmp_path):
+    student = {"model": "builtin:mlp", "options": {"input_size": 64, "hidden": []}, "layers": [0]}
+    optimizer = {"name": "sgd", "learning_rate": 0.1, "layer_decay": 0.5}
+    with pytest.raises(ConfigError, match=r"optimizer\.layer_decay: expected a network whose layers are in a list"):
+        train(make_config(shared, student=student, optimizer=optimizer), tmp_path / "run")
+
+
+def test_a_warm_up_that_never_ends_is_refused(shared, tmp_path):
+    with pytest.raises(ConfigError, match=r"schedule\.warmup: expected fewer steps than the 15 of the run, found 15"):
+        train(make_config(shared, schedule={"name": "linear", "warmup": 15}), tmp_path / "run")
+
+
 def test_the_number_of_workers_changes_nothing(shared, tmp_path):
     for workers in (0, 2, 4):
         train(make_config(shared, workers=workers, epochs=2), tmp_path / str(workers))

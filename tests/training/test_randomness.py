@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tpkd.training.randomness import random_state, replayed, restore_random_state
+from tpkd.training.randomness import preserved, random_state, replayed, restore_random_state
 
 
 def draw():
@@ -54,3 +54,12 @@ def test_replaying_cleans_up_after_an_error():
     except KeyError:
         pass
     assert all(torch.equal(value, random_state()[name]) for name, value in now.items())
+
+
+def test_what_others_draw_leaves_no_trace():
+    now = random_state()
+    expected = draw()
+    restore_random_state(now)
+    with preserved():
+        assert draw() == expected
+    assert draw() == expected

@@ -143,3 +143,16 @@ def test_micro_batches_of_text_hold_no_needless_padding_and_the_same_gradient(tm
         gradients.append(torch.cat([parameter.grad.flatten() for parameter in run.student.parameters()]))
     assert widths == ([[13], [5, 8, 10, 13]] if padding == "longest" else [[16], [16] * 4])
     torch.testing.assert_close(gradients[1], gradients[0], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("variable", "engine"), [("ACCELERATE_USE_FSDP", "FSDP"), ("ACCELERATE_USE_DEEPSPEED", "DeepSpeed")]
+)
+def test_engines_that_split_the_student_are_refused_by_name(config, monkeypatch, variable, engine):
+    monkeypatch.setenv(variable, "true")
+    with pytest.raises(
+        ConfigError, match=rf"{engine}: not supported by tpkd train.*use tpkd_loss in your own {engine}"
+    ):
+        start_accelerator(config)
+    monkeypatch.setenv(variable, "false")
+    start_accelerator(config)

@@ -1,4 +1,4 @@
-"""`tpkd cache`: plan, build, merge, inspect and verify a teacher cache."""
+"""`tpkd cache`: plan, build, merge, import, inspect and verify a teacher cache."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,19 +12,23 @@ from rich.markup import escape
 from rich.table import Table
 
 from tpkd.cli.console import say
+from tpkd.cli.executors import Address, Cpus, Gpus, Resources, executor_for
 from tpkd.cli.interruption import interruptible
 from tpkd.cli.options import Overrides, config_errors, read_config
 from tpkd.cli.progress import counted, display
-from tpkd.errors import extra
+from tpkd.errors import InputError, extra
 from tpkd.teacher.cache.build import BuildProgress
 from tpkd.teacher.cache.description import compare_sizes, describe_kept, sized
 from tpkd.teacher.cache.merge import merge_parts
 from tpkd.teacher.cache.parts import Part
 from tpkd.teacher.cache.plan import CacheEstimate
+from tpkd.teacher.cache.recipe import is_imported
+from tpkd.teacher.cache.remote import readable_cache
 from tpkd.teacher.cache.shards import SHARD_BYTES
 from tpkd.teacher.cache.verify import CacheInfo, cache_info
 
 if TYPE_CHECKING:
+    from tpkd.executors.jobs import JobEvent
     from tpkd.teacher.planning import CacheForecast
 
 cache = typer.Typer(help="Cache a teacher's outputs, so that it never runs twice.", no_args_is_help=True)
@@ -47,20 +51,38 @@ def build(
         typer.Option(help="I/N: build the I-th of N parts, in CACHE.part-I-of-N; `tpkd cache merge` joins them."),
     ] = None,
     shard_bytes: ShardBytes = SHARD_BYTES,
+    on: Annotated[
+        str | None,
+        typer.Option(help="Build with several workers: local processes, or ray; see docs/cluster.md."),
+    ] = None,
+    workers: Annotated[int, typer.Option(help="Number of parts and workers, with --on.", min=1)] = 2,
+    address: Address = None,
+    cpus: Cpus = 1,
+    gpus: Gpus = 0,
 ) -> None:
-    """Run the network once on every training sample in every view; an interrupted build continues.
+    """Run the network, or each of several teachers, once on every training sample in every view.
+
+    An interrupted build continues.
 
     Example: tpkd cache build configs/digits.yaml
 
     Example: tpkd cache build configs/digits.yaml --part 1/4
+
+    Example: tpkd cache build configs/digits.yaml --on ray --workers 8
     """
+    if on is not None:
+        if part is not None:
+            raise InputError("--part: expected none beside --on, which builds all parts")
+        resources = Resources(workers, cpus, gpus, address)
+        _build_on(on, resources, config, overrides, network, workers, shard_bytes)
+        return
     with extra("train"):
-        from tpkd.teacher.caching import build as build_from
+        from tpkd.teacher.caching import build_all
     chosen = None if part is None else Part.parse(part)
     with config_errors(config):
         loaded = read_config(config, overrides)
         with interruptible(), _progress() as on_progress:
-            directory = build_from(
+            built = build_all(
                 loaded,
                 network,
                 part=chosen,
@@ -68,7 +90,77 @@ def build(
                 on_progress=on_progress,
                 on_note=partial(say, error=True),
             )
-    _print(cache_info(directory))
+    for directory in built:
+        _print(cache_info(directory))
+
+
+def _build_on(
+    on: str,
+    resources: Resources,
+    config: Path,
+    overrides: Overrides,
+    network: str,
+    workers: int,
+    shard_bytes: int,
+) -> None:
+    """Build with several workers, and merge what they have built."""
+    with extra("train"):
+        from tpkd.teacher.in_parts import build_in_parts
+    if on == "slurm":
+        raise InputError("--on: expected local or ray, found 'slurm'; an array of --part jobs does the same there")
+    with config_errors(config), interruptible(), display() as show:
+
+        def tell(event: "JobEvent") -> None:
+            part = f"{event.job} of {workers}"
+            if event.kind == "progress":
+                show.update(part, event.done, event.total, f"{part}: {event.done} of {event.total} rows", parts=10)
+            else:
+                show.line(f"{part} {event.kind}{f': {event.problem}' if event.problem else ''}")
+
+        built = build_in_parts(
+            read_config(config, overrides),
+            network,
+            executor_for(on, resources),
+            workers=workers,
+            shard_bytes=shard_bytes,
+            on_event=tell,
+        )
+    for directory in built:
+        _print(cache_info(directory))
+
+
+@cache.command("import")
+def import_(
+    logits: Annotated[
+        Path,
+        typer.Argument(
+            help="Logits or log-probabilities of the training samples, (N, K) or (N, views, K): .npy, .npz, "
+            ".safetensors, .pt, .csv, .tsv or .parquet; or log_probs, indices, label_log_probs and rest_log_probs."
+        ),
+    ],
+    config: Annotated[Path, typer.Option(help="The run that will read the cache; teacher.cache is where it goes.")],
+    overrides: Overrides = None,
+    ids: Annotated[
+        Path | None,
+        typer.Option(help="Sample id of each row: lines, JSON list, array. Default: in the order of the data."),
+    ] = None,
+    teacher: Annotated[int | None, typer.Option(help="Which of several teachers, counted from 0.", min=0)] = None,
+) -> None:
+    """Make logits that you already have the cache of a teacher; the run then needs no teacher model.
+
+    Example: tpkd cache import logits.npy --config configs/demo.yaml 'teacher={cache: runs/imported}'
+    """
+    with extra("train"):
+        from tpkd.importing.run import import_logits
+    with config_errors(config):
+        loaded = read_config(config, overrides)
+        with interruptible(), _progress() as on_progress:
+            found = import_logits(
+                loaded, logits, ids, teacher=teacher, on_progress=on_progress, on_note=partial(say, error=True)
+            )
+    if found.was_complete:
+        say(f"{found.directory}: already imported from these files, nothing to do")
+    _print(cache_info(found.directory))
 
 
 @cache.command()
@@ -116,7 +208,7 @@ def plan(
 
 @cache.command()
 def verify(
-    directory: Annotated[Path, typer.Argument(help="A cache.")],
+    directory: Annotated[str, typer.Argument(help="A cache: a directory, or an address such as s3://bucket/cache.")],
     config: Annotated[
         Path | None,
         typer.Option(help="A run configuration: compare its recipe, and recompute some rows with its network."),
@@ -131,11 +223,12 @@ def verify(
     """
     with extra("train"):
         from tpkd.teacher.caching import verify as verify_from
+    place = readable_cache(directory)
     if config is None:
-        report = verify_from(directory)
+        report = verify_from(place)
     else:
         with config_errors(config):
-            report = verify_from(directory, read_config(config, overrides), network, sample=sample)
+            report = verify_from(place, read_config(config, overrides), network, sample=sample)
     say(*report.problems)
     again = f"{report.rows_recomputed} computed again" if report.rows_recomputed else "none computed again"
     largest = "" if report.max_difference is None else f", largest difference {report.max_difference:.2g}"
@@ -147,14 +240,16 @@ def verify(
 
 @cache.command()
 def info(
-    directory: Annotated[Path, typer.Argument(help="A cache, finished or not.")],
+    directory: Annotated[
+        str, typer.Argument(help="A cache, finished or not: a directory, or an address such as s3://bucket/cache.")
+    ],
     json: Annotated[bool, typer.Option("--json", help="Print every field as JSON.")] = False,
 ) -> None:
     """Show what a cache contains and how it was computed.
 
     Example: tpkd cache info runs/digits-cache
     """
-    found = cache_info(directory)
+    found = cache_info(readable_cache(directory, shards=False))
     if json:
         say(found.to_json(), end="")
     else:
@@ -177,10 +272,11 @@ def _print(found: CacheInfo) -> None:
         "further tensors": ", ".join(f"{name} ({width})" for name, width in found.tensors.items()) or "none",
         "size": size,
         "network": recipe.model_fingerprint,
+        **({"imported from": str(found.model_source)} if is_imported(recipe) else {}),
         "data": recipe.dataset_fingerprint,
         "preprocessing": ", ".join(f"{name} {value}" for name, value in recipe.preprocessing.items()) or "none",
         "class map": "none" if recipe.class_map is None else f"from {len(recipe.class_map['teacher_names'])} classes",
-        "versions": ", ".join(f"{name} {value}" for name, value in recipe.versions.items()),
+        "versions": ", ".join(f"{name} {value}" for name, value in recipe.versions.items()) or "none",
         "fingerprint": found.fingerprint,
     }
     table = Table(title=escape(str(found.directory)), show_header=False)
@@ -223,10 +319,14 @@ def _progress() -> Iterator[Callable[[BuildProgress], None]]:
     """Size first, a time estimate after the first rows, then a bar on a terminal or a line per tenth in a log."""
     with display() as show:
         begun = timed = False
+        last = 0
 
         def advance(progress: BuildProgress) -> None:
-            nonlocal begun, timed
+            nonlocal begun, timed, last
             done, total = progress.rows_done, progress.rows_total
+            if done < last:  # the cache of the next teacher
+                begun = timed = False
+            last = done
             minutes = None if progress.seconds_left is None else f"{progress.seconds_left / 60:.1f} minutes"
             show.update("rows", done, total, f"{done} of {total} rows, {minutes} left" if timed else "", parts=10)
             if not begun:

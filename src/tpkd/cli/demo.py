@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tpkd.cli.compare import comparison_table, cores
+from tpkd.cli.compare import comparison_table
 from tpkd.cli.console import say
+from tpkd.cli.executors import cores
 from tpkd.cli.interruption import interruptible
 from tpkd.cli.progress import grid_progress
 from tpkd.errors import extra

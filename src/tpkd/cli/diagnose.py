@@ -16,8 +16,9 @@ from tpkd.cli.console import say
 from tpkd.cli.options import need_report
 from tpkd.cli.progress import display
 from tpkd.diagnosis.file_names import short_names
-from tpkd.diagnosis.inputs import DiagnosisInputs, open_inputs
+from tpkd.diagnosis.inputs import DiagnosisInputs, Form, open_inputs
 from tpkd.diagnosis.marks import in_ascii
+from tpkd.diagnosis.record import DiagnosisRecord
 from tpkd.diagnosis.run import check_outputs, diagnose_files, write_text
 from tpkd.diagnosis.terminal import diagnosis_reading, diagnosis_table
 from tpkd.errors import InputError
@@ -33,7 +34,8 @@ def diagnose(
         ),
     ],
     labels: Annotated[
-        Path, typer.Option(help="Integer class labels, one per example, or probabilities (examples, classes).")
+        Path,
+        typer.Option(help="Class numbers or names, -100 to leave a row out; or probabilities (examples, classes)."),
     ],
     json: Annotated[Path | None, typer.Option(help="Write every number here.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page for people here (needs the extra `report`).")] = None,
@@ -51,6 +53,13 @@ def diagnose(
         bool,
         typer.Option("--log-probabilities", help="The files hold log-probabilities; rows are checked to sum to 1."),
     ] = False,
+    probabilities: Annotated[
+        bool,
+        typer.Option("--probabilities", help="The files hold probabilities; rows are checked, and logarithms taken."),
+    ] = False,
+    label_column: Annotated[
+        str | None, typer.Option(help="Column or array of the labels, where several could be meant.")
+    ] = None,
     beta: Annotated[float, typer.Option(help="Of the step: decides about the update cosine alone.")] = PAPER_BETA,
     temperature: Annotated[
         float, typer.Option(help="Of the step: decides about compensation, retention and update cosine alone.")
@@ -58,22 +67,24 @@ def diagnose(
 ) -> None:
     """What can this teacher still teach these students, and at what price?
 
-    Files are .npy, .npz or .safetensors of any length; in a file of several arrays the one named `logits` (or `labels`)
-    is taken. Several students, for example one per epoch, give a trend. Rows are counted from 0.
+    Files are .npy, .npz, .safetensors, .pt, .pth, .csv, .tsv or .parquet of any length; labels may also be lines of
+    .txt. In a file of several arrays the one named `logits` (or `labels`) is taken, in a table a column per class.
+    Several students, for example one per epoch, give a trend. Rows are counted from 0.
 
-    A teacher that kept only its top classes is an .npz or .safetensors file with the arrays `log_probs` and `indices`
-    (examples, kept classes) and optionally `label_log_probs` and `rest_log_probs` (examples), or a truncated cache.
-    What is said about it are bounds, marked as such.
+    A teacher that kept only its top classes is a file with the arrays `log_probs` and `indices` (examples, kept
+    classes) and optionally `label_log_probs` and `rest_log_probs` (examples), or a truncated cache. What is said about
+    it are bounds, marked as such.
 
     Example: tpkd diagnose student.npy --teacher teacher.npy --labels labels.npy --html page.html --json numbers.json
     """
     _check_step(beta, temperature)
+    form = _form(probabilities=probabilities, log_probabilities=log_probabilities)
     outputs = [path for path in (json, html) if path is not None]
     check_outputs(outputs, [path for path in (*students, teacher, labels, class_names, ids) if path is not None])
     if html is not None:
         need_report()
     inputs = open_inputs(
-        students, teacher, labels, class_names=class_names, ids=ids, log_probabilities=log_probabilities
+        students, teacher, labels, class_names=class_names, ids=ids, form=form, label_column=label_column
     )
     with _progress(inputs) as advance:
         record = diagnose_files(inputs, beta=beta, temperature=temperature, advance=advance)
@@ -83,13 +94,23 @@ def diagnose(
         write_text(html, diagnosis_page(record))
     if json is not None:
         write_text(json, record.to_json())
+    _show(record)
+    say(*(f"written: {path}" for path in outputs))
+
+
+def _form(*, probabilities: bool, log_probabilities: bool) -> Form:
+    if probabilities and log_probabilities:
+        raise InputError("--probabilities: expected one form of all files, found --log-probabilities beside it")
+    return "probabilities" if probabilities else "log-probabilities" if log_probabilities else "logits"
+
+
+def _show(record: DiagnosisRecord) -> None:
     console = Console()
     ascii_only = not console.encoding.startswith("utf")
     console.print(diagnosis_table(record, ascii_only=ascii_only))
     for sentence in diagnosis_reading(record):
         text = escape(in_ascii(sentence) if ascii_only else sentence)
         console.print(text, highlight=False, soft_wrap=not console.is_terminal)
-    say(*(f"written: {path}" for path in outputs))
 
 
 def _check_step(beta: float, temperature: float) -> None:

@@ -23,6 +23,7 @@ from tpkd.cli.study import study
 from tpkd.cli.train import train
 from tpkd.errors import InputError, shortened
 from tpkd.files import check_path
+from tpkd.remote_files import is_remote
 
 app = typer.Typer(
     help="What can this teacher still teach this student without taking anything back, and at what price?",
@@ -88,9 +89,14 @@ def main() -> None:
         _refuse(InputError(f"{os.fsdecode(error.filename)}: {error.strerror}"))
 
 
+_READS_STORES = (["cache", "info"], ["cache", "verify"])
+
+
 def _check_arguments(arguments: list[str]) -> None:
-    """Refuse URLs before they become paths, which takes `//` for `/`; no verb has another use for them."""
-    for argument in arguments:
+    """Refuse URLs before they become paths, which takes `//` for `/`; caches alone are read from stores."""
+    for place, argument in enumerate(arguments):
+        if place == 2 and arguments[:2] in _READS_STORES and is_remote(argument):
+            continue
         option, _, value = argument.partition("=")
         path = value if option.startswith("--") else argument
         try:

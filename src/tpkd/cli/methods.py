@@ -27,6 +27,8 @@ def _also_takes(method: MethodDescription) -> Iterator[str]:
         yield "soft labels"
     if method.takes_top_k and "teacher_logits" in method.needs:
         yield "a truncated teacher"
+    if method.teacher_average is not None and "teacher_logits" in method.needs:
+        yield f"several teachers (averaged {method.teacher_average})"
 
 
 def _description(method: MethodDescription) -> Text:

@@ -24,7 +24,8 @@ def predict(
     data: Annotated[str, typer.Argument(help="What data.name takes (digits, folder:PATH, csv:PATH, …), or a file.")],
     out: Annotated[Path | None, typer.Option(help="Write every prediction here: .csv, .npz or .parquet.")] = None,
     split: Annotated[
-        str | None, typer.Option(help="Part of the data: train or test. Default: test, or all of a single table.")
+        str | None,
+        typer.Option(help="Part of the data: train, test or validation. Default: test, or all of a single table."),
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Samples per forward pass.", min=1)] = 256,
     workers: Annotated[int, typer.Option(help="Processes that prepare inputs.", min=0)] = 0,
@@ -40,17 +41,17 @@ def predict(
         from tpkd.student.loading import load_student
         from tpkd.student.outputs import check_output, open_output
         from tpkd.student.prediction import LinesOfText, open_data, predict_batches
-    check_name("--split", split, ("train", "test"))
+    check_name("--split", split, ("train", "test", "validation"))
     if out is not None:
         check_output(out)
     student = load_student(run)
     source = open_data(student, data, split)
     total = 0 if isinstance(source, LinesOfText) else len(source)
+    labelled = not isinstance(source, LinesOfText) and source.labelled
     done = correct = 0
     with ExitStack() as stack:
         stack.enter_context(interruptible(lambda: "nothing was written, the same command starts anew"))
         advance = stack.enter_context(counted("predicted", parts=10))
-        labelled = not isinstance(source, LinesOfText)
         add = None if out is None else stack.enter_context(open_output(out, student.class_names, labelled=labelled))
         for batch in predict_batches(student, source, batch_size=batch_size, workers=workers):
             if add is not None:
@@ -62,7 +63,7 @@ def predict(
             advance(done, total)
     if out is None and done > SHOWN:
         say(f"… and {done - SHOWN} more; --out FILE writes all of them")
-    accuracy = f", {correct / done:.2%} correct" if total else ""
+    accuracy = f", {correct / done:.2%} correct" if labelled else ""
     say(f"{done} samples{accuracy}", *([f"written: {out}"] if out is not None else []))
 
 

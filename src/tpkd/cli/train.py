@@ -15,6 +15,7 @@ from tpkd.errors import extra
 from tpkd.termination import TerminatedError
 
 if TYPE_CHECKING:
+    from tpkd.training.directory import RunResult
     from tpkd.training.loop import StepReport
 
 
@@ -47,8 +48,12 @@ def train(
                 raise typer.Exit(1) from error
     if os.environ.get("RANK", "0") != "0":  # under a launcher only the first process prints
         return
-    accuracy = f"{result.objective}, seed {result.seed}: {result.accuracy:.2%} of {result.test_samples} test samples"
-    say(f"{accuracy} after epoch {result.epochs}", f"run: {loaded.directory}")
+    say(_told(result), f"run: {loaded.directory}")
+
+
+def _told(result: "RunResult") -> str:
+    which = f", {result.selected}" if result.selected else f" after epoch {result.epochs}"
+    return f"{result.objective}, seed {result.seed}: {result.accuracies}{which}"
 
 
 def _advance(show: Display, report: "StepReport") -> None:

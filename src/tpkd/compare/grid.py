@@ -20,7 +20,10 @@ DEFAULT_SEEDS = (42, 43, 44)
 STUDENTS_NAME = "students"
 """Directory for the test logits of all cells."""
 
-SHARED_KEYS = ("data", "limit", "views", "text", "student", "teacher", "epochs", "batch_size", "evaluation")
+SHARED_KEYS = (
+    *("data", "limit", "views", "text", "student", "teacher", "teachers", "epochs", "batch_size", "evaluation"),
+    "selection",
+)
 """Settings that no objective may override: cells that differ here do not compare objectives."""
 
 
@@ -33,11 +36,13 @@ class GridCell:
     config: RunConfig
     asked: bool = True
     """Whether this call should run it; otherwise an earlier call started it."""
+    variant: str = ""
+    """What distinguishes it from other cells of the objective and seed, in a sweep."""
 
     @property
     def name(self) -> str:
         """Its name in messages and file names."""
-        return f"{self.objective}-{self.seed}"
+        return "-".join(part for part in (self.objective, self.variant, str(self.seed)) if part)
 
     @property
     def directory(self) -> Path:
@@ -56,6 +61,10 @@ class Grid:
     cells: tuple[GridCell, ...]
     base: RunConfig
     """What all cells share."""
+
+    def by_variant(self) -> dict[tuple[str, str], RunConfig]:
+        """One configuration per objective and variant of it; its runs differ only in the seed."""
+        return {(cell.objective, cell.variant): cell.config for cell in self.cells}
 
     def by_objective(self) -> dict[str, RunConfig]:
         """One configuration per objective; its runs differ only in the seed."""
@@ -101,6 +110,8 @@ def plan_grid(
     shared = list(overrides)
     if plain.student.head == "probe" and plain.student.probe_file is None:
         shared.append(("student.probe_file", str(directory / PROBE_NAME)))  # fitted once and shared by all cells
+    if plain.finished.checkpoints is None:
+        shared.append(("finished.checkpoints", False))  # finished cells never run again, and a grid has many
     objectives = tuple(name for name in names() if name in chosen or name in known[0])
     all_seeds = tuple(sorted({*asked_seeds, *known[1]}))
     possible = (
@@ -116,6 +127,8 @@ def plan_grid(
     cells = tuple(cell for cell in possible if cell.asked or (cell.directory / CONFIG_NAME).exists())
     _check_shared(cells)
     base = load_config(path, shared, methods=False)
+    if not base.evaluation.test:
+        raise ConfigError("evaluation.test: expected true in a comparison, which shows the accuracy on the test split")
     return Grid(PurePath(path).stem, directory, objectives, all_seeds, cells, base)
 
 

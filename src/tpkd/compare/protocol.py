@@ -27,7 +27,7 @@ _DATA = {"vision": "cifar100", "text": "clinc150"}
 _SHARED = (
     *("data.name", "limit", "evaluation.limit", "epochs", "batch_size", "micro_batch_size", "precision", "clip_norm"),
     *("student.weights", "student.head", "optimizer.name", "optimizer.learning_rate", "optimizer.weight_decay"),
-    "schedule.name",
+    *("schedule.name", "selection"),
 )
 STATED = {
     "vision": (
@@ -80,11 +80,11 @@ FREE: dict[str, str] = {
     "methods": "already part of the configuration of each objective",
     "workers": "prepares inputs in other processes",
     "evaluation.batch_size": "rows of a forward pass in evaluation mode",
-    "evaluation.every": "further evaluations on the way; the result is the last epoch's",
+    "evaluation.every": "further evaluations on the way; which student is the result is compared as `selection`",
     "checkpoints": "when the state of a run goes to disk",
     "log_every": "when a line is logged",
     "monitor_every": "when a batch is looked at",
-    "tensorboard": "a second copy of the log",
+    "tracking": "further copies of the log",
     "snapshots": "what is kept of a run; the studies look at CE's, whose states are compared",
     "snapshot_seeds": "which runs keep them",
 }
@@ -128,7 +128,7 @@ def _differences(objective: str, config: RunConfig, domain: str) -> Iterator[str
     reference = _reference(domain, objective)
     expected, found = _decisive(reference, domain), _decisive(config, domain)
     for key in {**expected, **found}:
-        if key in ("student.model", "teacher.model") or (config.teacher is None and key.startswith("teacher")):
+        if key in ("student.model", "teacher.model") or (config.teacher is None and key.partition(".")[0] == "teacher"):
             continue
         value, other = expected.get(key), found.get(key)
         if other != value and (key not in _ALSO or other != _ALSO[key]):

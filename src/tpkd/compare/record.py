@@ -1,13 +1,20 @@
 """Results of a comparison of objectives over seeds: every cell of the grid, and the summaries computed from them."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tpkd.compare.owner.record import Assessment, NetworksRecord
 from tpkd.diagnosis.record import DiagnosisRecord
 from tpkd.figures.record import IllustrationsRecord
 from tpkd.mechanism.record import BlockingRecord, CertificatesRecord, ContinuationRecord, ExactHeadRecord, StudyRecord
 from tpkd.record import Record, added
 from tpkd.report.methods import Catalogue
+
+if TYPE_CHECKING:  # its records are made of ours
+    from tpkd.compare.sweep_record import SweepRecord
+
+SELECTED = "Students were selected by validation accuracy, not taken after the last epoch."
+"""The stamp of a comparison whose students were chosen."""
 
 
 @dataclass(frozen=True)
@@ -18,6 +25,21 @@ class CellCurves:
     label_loss: tuple[float, ...]
     conditional_loss: tuple[float, ...]
     blocked_share: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class CellProgress:
+    """Loss and accuracy of a run as its epochs end."""
+
+    epochs: tuple[int, ...]
+    training_loss: tuple[float, ...]
+    """Mean over the steps of an epoch; what it measures is the objective's own."""
+    evaluated_epochs: tuple[int, ...]
+    accuracy: tuple[float, ...]
+    """On the test split, after those epochs."""
+    validated_epochs: tuple[int, ...] = added(())
+    validation_accuracy: tuple[float, ...] = added(())
+    """On the validation part, where there is one."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +69,7 @@ class Cell:
     problem: str | None
     """The reason for a failure, in one line."""
     accuracy: float | None = None
-    """Test accuracy of the last epoch's student, in [0, 1]; None, like everything below, unless finished."""
+    """Test accuracy of the run's student, in [0, 1]; None, like everything below, unless finished."""
     label_loss: float | None = None
     steps: int | None = None
     samples: int | None = None
@@ -60,6 +82,12 @@ class Cell:
     """Share of samples whose target was the teacher's, per epoch; None for objectives that do not select."""
     curves: CellCurves | None = None
     final: FinalState | None = None
+    progress: CellProgress | None = added(None)  # noqa: RUF009
+    validation_accuracy: float | None = added(None)
+    """Of the same student on the validation part; None, like the next two, where there is none."""
+    validation_label_loss: float | None = added(None)
+    selected_epoch: int | None = added(None)
+    """The epoch of the student, where it was selected by validation."""
 
     @property
     def name(self) -> str:
@@ -102,6 +130,9 @@ class MethodSummary:
     """Mean wall-clock time of a run."""
     final: dict[str, float | None]
     """Means over seeds of the fields of `FinalState`; empty without a teacher."""
+    validation_mean: float | None = added(None)
+    """Of the accuracy on the validation part; None where there is none."""
+    validation_standard_deviation: float | None = added(None)
 
     @property
     def asked_seeds(self) -> tuple[int, ...]:
@@ -152,6 +183,7 @@ class DataFacts:
     fingerprint: str
     """Fingerprint of the training split."""
     class_names: tuple[str, ...] | None = added(None)
+    validation_samples: int | None = added(None)
 
 
 @dataclass(frozen=True)
@@ -177,7 +209,8 @@ class EnvironmentGroup:
 
 @dataclass(frozen=True)
 class ComparisonRecord(Record):
-    """What `tpkd compare` found. The result of a cell is that of its last epoch, fixed in advance."""
+    """What `tpkd compare` found. The result of a cell is that of its last epoch, fixed in advance, unless `selection`
+    says otherwise."""
 
     name: str
     confidence_level: float
@@ -197,6 +230,18 @@ class ComparisonRecord(Record):
     methods: tuple[MethodSummary, ...]
     identical: tuple[IdenticalLogits, ...]
     environments: tuple[EnvironmentGroup, ...]
+    selection: str = added("last")
+    """Which students the accuracies are those of: `last` or `best-validation`, as in the configuration."""
+
+    @property
+    def stamp(self) -> str:
+        """What goes with every accuracy of students that are not those of the last epoch; else empty."""
+        return "" if self.selection == "last" else SELECTED
+
+    @property
+    def whose(self) -> str:
+        """Which students the accuracies are those of, for captions."""
+        return "of the selected students" if self.stamp else "after the last epoch"
 
     @property
     def has_intervals(self) -> bool:
@@ -217,6 +262,10 @@ class ReportRecords:
     diagnosis: DiagnosisRecord | None = None
     """Diagnosis of one final student."""
     illustrations: IllustrationsRecord | None = None
+    assessment: Assessment | None = None
+    """What the owner asks; None in the paper's own layout."""
+    networks: NetworksRecord | None = None
+    sweep: "SweepRecord | None" = None
 
     @property
     def studies(self) -> dict[str, StudyRecord]:

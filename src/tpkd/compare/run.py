@@ -1,22 +1,27 @@
 """`tpkd compare`: objectives × seeds from one start, on the same data in the same order, with one teacher."""
 
 import json
+import socket
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tpkd.compare.cells import is_complete, put_aside, read_cell, run_cell
 from tpkd.compare.grid import Grid, GridCell, changed_cells, plan_grid
+from tpkd.compare.owner.answers import TEACHER_STEM, keep_missing, keep_scored
+from tpkd.compare.owner.networks import keep_networks
 from tpkd.compare.protocol import paper_protocol, resolved_settings
 from tpkd.compare.record import Cell, ComparisonRecord, EnvironmentGroup, IdenticalLogits, MethodSettings
-from tpkd.compare.start import OnStage, Shared, prepare
+from tpkd.compare.start import LABELS_NAME, TEACHER_NAME, OnStage, Shared, prepare
 from tpkd.compare.statistics import CONFIDENCE_LEVEL, summarize_methods
-from tpkd.compare.workers import JobEvent, run_jobs
 from tpkd.config.loading import Override
 from tpkd.config.schema import RunConfig
 from tpkd.errors import InputError
+from tpkd.executors.jobs import JobEvent, MakeExecutor, run_jobs
+from tpkd.executors.local import LocalExecutor
+from tpkd.executors.status import StatusWriter, announce
 from tpkd.files import read_parsed, write_file
 from tpkd.lock import Hold, locked
 from tpkd.objectives import describe
@@ -29,6 +34,7 @@ FAILURES_NAME = "failures"
 _NOT_SHARED = {"objective", "seed", *FREE_KEYS}
 
 OnEvent = Callable[[JobEvent], None]
+AnyRecord = TypeVar("AnyRecord")
 
 
 @dataclass(frozen=True)
@@ -45,16 +51,48 @@ class Watcher:
 
 
 def compare(
-    grid: Grid, *, processes: int, threads: int = 1, restart_changed: bool = False, watcher: Watcher | None = None
+    grid: Grid,
+    *,
+    processes: int = 1,
+    executor: MakeExecutor | None = None,
+    restart_changed: bool = False,
+    watcher: Watcher | None = None,
 ) -> ComparisonRecord:
     """Run every unfinished cell of a grid, then write and return the record of all cells.
 
     Calling it again runs only cells that failed or are missing. A failed cell is marked and does not stop the others.
+    `work_through` has the arguments.
+
+    Raises:
+        InputError: the grid cannot start, or its directory holds other runs.
+    """
+
+    def finish(shared: Shared, failures: dict[str, str]) -> ComparisonRecord:
+        record = collect(grid, shared, failures)
+        write_file(grid.directory / RECORD_NAME, record.to_json())
+        _keep_for_report(grid, shared, record)
+        return record
+
+    options: dict[str, Any] = {"executor": executor, "restart_changed": restart_changed, "watcher": watcher}
+    return work_through(grid, finish, processes=processes, **options)
+
+
+def work_through(
+    grid: Grid,
+    finish: Callable[[Shared, dict[str, str]], AnyRecord],
+    *,
+    processes: int = 1,
+    executor: MakeExecutor | None = None,
+    restart_changed: bool = False,
+    watcher: Watcher | None = None,
+) -> AnyRecord:
+    """Run every unfinished cell of a grid or a sweep, while its directory is held.
 
     Args:
-        grid: what `plan_grid` resolved.
-        processes: number of cells that run at the same time.
-        threads: per process.
+        grid: what `plan_grid` or `plan_sweep` resolved.
+        finish: called at the end, with what the cells share and the reason for each failure; makes the record.
+        processes: number of cells that run at the same time, on this machine.
+        executor: where cells run instead.
         restart_changed: set runs with a different configuration, teacher or data aside and rerun their cells; without
             it such a grid is refused.
         watcher: progress callbacks.
@@ -63,7 +101,7 @@ def compare(
         InputError: the grid cannot start, or its directory holds other runs.
     """
     watcher = watcher or Watcher()
-    for config in grid.by_objective().values():
+    for config in grid.by_variant().values():
         check_names(config)
     with locked(grid.directory) as hold:
         shared = prepare(grid, watcher.on_stage, watcher.on_note)
@@ -77,11 +115,19 @@ def compare(
                 put_aside(grid, cell)
         waiting = [cell for cell in grid.cells if cell.asked and not is_complete(grid, cell)]
         watcher.on_plan(sum(cell.asked for cell in grid.cells) - len(waiting), len(waiting))
-        failures = _run(grid, waiting, processes, threads, watcher.on_cell, hold)
+        make = executor or (lambda work, directory: LocalExecutor(work, processes=processes))
+        failures = _run(grid, waiting, make, watcher.on_cell, hold) if waiting else {}
         hold.check()
-        record = collect(grid, shared, failures)
-        write_file(grid.directory / RECORD_NAME, record.to_json())
-        return record
+        return finish(shared, failures)
+
+
+def _keep_for_report(grid: Grid, shared: Shared, record: ComparisonRecord) -> None:
+    """Answers of the teacher and of older cells, and the cost of networks: a report cannot compute these itself."""
+    keep_missing(grid.directory, record.cells)
+    teacher, labels = grid.directory / TEACHER_NAME, grid.directory / LABELS_NAME
+    if shared.teacher is not None and teacher.exists():
+        keep_scored(teacher, labels, grid.directory / TEACHER_STEM)
+    keep_networks(grid, shared.start, shared.teacher)
 
 
 def open_grid(
@@ -100,11 +146,13 @@ def read_comparison(directory: Path) -> ComparisonRecord | None:
     return read_parsed(directory / RECORD_NAME, ComparisonRecord.from_json)
 
 
-def _run(
-    grid: Grid, cells: list[GridCell], processes: int, threads: int, on_event: OnEvent, hold: Hold
-) -> dict[str, str]:
+def _run(grid: Grid, cells: list[GridCell], make: MakeExecutor, on_event: OnEvent, hold: Hold) -> dict[str, str]:
     """Run the cells; returns the reason for each failure."""
     failures: dict[str, str] = {}
+    jobs = {cell.name: (cell, grid.directory) for cell in cells}
+    executor = make(run_cell, grid.directory)
+    announce(grid.directory, jobs, where=socket.gethostname())
+    status = StatusWriter(grid.directory, where=socket.gethostname())
 
     def note(event: JobEvent) -> None:
         if event.kind != "progress":
@@ -115,10 +163,11 @@ def _run(
             write_file(grid.directory / FAILURES_NAME / f"{event.job}.txt", text)
         elif event.kind == "finished":
             (grid.directory / FAILURES_NAME / f"{event.job}.txt").unlink(missing_ok=True)
+        if not event.where:  # elsewhere, the job's own machine has written it
+            status.note(event)
         on_event(event)
 
-    jobs = {cell.name: (cell, grid.directory) for cell in cells}
-    run_jobs(jobs, run_cell, processes=processes, threads=threads, on_event=note)
+    run_jobs(executor, jobs, note)
     return failures
 
 
@@ -147,6 +196,7 @@ def collect(grid: Grid, shared: Shared | None, failures: dict[str, str]) -> Comp
         methods=summarize_methods(cells, grid.objectives),
         identical=_identical(cells),
         environments=_environments(grid),
+        selection=grid.base.selection,
     )
 
 

@@ -16,18 +16,22 @@ from tpkd.competence.counts import AnswerCounts
 from tpkd.competence.reading import competence_sentences
 from tpkd.config.loading import expand_data, keyed
 from tpkd.config.schema import RunConfig
-from tpkd.data.configured import load_data
+from tpkd.data.configured import load_data, load_validation
 from tpkd.data.dataset import Dataset
-from tpkd.diagnosis.inputs import TeacherFloor
+from tpkd.diagnosis.teacher_floor import TeacherFloor
 from tpkd.files import publish, writing
+from tpkd.geometry.averaging import average_probabilities, shares_of
 from tpkd.models.preparation import student_preparation
 from tpkd.models.student import build_student
 from tpkd.models.weights import weights_fingerprint
+from tpkd.remote_files import is_remote
 from tpkd.teacher import caching
 from tpkd.teacher.cache.build import BuildProgress
-from tpkd.teacher.caching import OnNote
+from tpkd.teacher.cache.remote import readable_cache
+from tpkd.teacher.caching import OnNote, noted
 from tpkd.teacher.network import build_teacher, teacher_preparation
 from tpkd.teacher.opening import given_test_logits, open_teacher
+from tpkd.teacher.several import each_alone, keyed_as
 from tpkd.training.directory import read_result
 from tpkd.training.evaluation import Evaluation, evaluate
 from tpkd.training.run import build_objective, start_accelerator
@@ -41,7 +45,7 @@ OnStage = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Shared:
-    """What every cell starts from, and how it performs on the test split."""
+    """What every cell starts from, and how it performs on the part that the cells are judged on."""
 
     data: DataFacts
     start: NetworkState
@@ -55,37 +59,52 @@ def prepare(grid: Grid, on_stage: OnStage, on_note: OnNote = lambda sentence: No
 
     Caches that the configuration names are built or finished. The test logits of the teacher and the labels are kept
     beside the cells, as `tpkd diagnose` takes them. `on_note` is told how often the teacher is right, on what it is
-    cached for and on the test samples.
+    cached for and on the test samples. In a sweep, the validation part takes the place of the test split, and nothing
+    is kept.
 
     Raises:
         InputError: names the key or file.
     """
     config = grid.base
-    dataset, test = load_data(config, "train"), load_data(config, "test")
+    dataset, test, validation = load_data(config, "train"), load_data(config, "test"), load_validation(config)
+    tested = config.evaluation.test
+    judged = test if tested or validation is None else validation
     accelerator = start_accelerator(config)
     device = accelerator.device
     student = build_student(config, dataset, directory=grid.directory, device=device)
     _build_caches(grid, on_stage, on_note)
     preparation = student_preparation(config, dataset)
     frozen = open_teacher(config, dataset, preparation, device)
-    if config.teacher is not None and config.teacher.cache is not None and config.teacher.model is None:
-        caching.note_cached_teacher(Path(expand_data(config.teacher.cache)), dataset, on_note)
-    waiting = {cell.objective: cell for cell in grid.cells if cell.asked and read_result(cell.directory) is None}
-    for cell in waiting.values():
+    for key, section in config.named_teachers:
+        if section.cache is not None and section.model is None:
+            caching.note_cached_teacher(readable_cache(expand_data(section.cache)), dataset, noted(key, on_note))
+    open_cells = [cell for cell in grid.cells if cell.asked and read_result(cell.directory) is None]
+    for cell in {(cell.objective, cell.variant): cell for cell in open_cells}.values():
         build_objective(cell.config, student, frozen)
-    state = _evaluate(config, student, test, student_preparation(config, test), accelerator)
-    save_array(grid.directory / LABELS_NAME, state.labels.numpy())
+    state = _evaluate(config, student, judged, student_preparation(config, judged), accelerator)
+    if tested:
+        save_array(grid.directory / LABELS_NAME, state.labels.numpy())
     start = NetworkState(config.student.model, weights_fingerprint(student), state.accuracy, state.label_loss)
     teacher = None
-    if config.teacher is not None and frozen is not None:
-        teacher, logits = _teacher_state(config, frozen.fingerprint, test, accelerator, grid.directory / TEACHER_NAME)
+    if frozen is not None:
+        teacher, logits = _teacher_state(config, frozen.fingerprint, judged, accelerator)
         if logits is not None:
-            counts = AnswerCounts(test.num_classes)
+            if tested:
+                save_array(grid.directory / TEACHER_NAME, logits.numpy())
+            counts = AnswerCounts(judged.num_classes)
             counts.add(logits, state.labels, state.logits)
-            for sentence in competence_sentences(counts.finish(), "test samples"):
+            for sentence in competence_sentences(counts.finish(), f"{judged.split} samples"):
                 on_note(sentence)
     return Shared(
-        DataFacts(test.name, test.num_classes, len(dataset), len(test), dataset.fingerprint, dataset.class_names),
+        DataFacts(
+            name=test.name,
+            classes=test.num_classes,
+            train_samples=len(dataset),
+            test_samples=len(test),
+            fingerprint=dataset.fingerprint,
+            class_names=dataset.class_names,
+            validation_samples=None if validation is None else len(validation),
+        ),
         start,
         teacher,
         {"data_fingerprint": dataset.fingerprint, "teacher_fingerprint": frozen.fingerprint if frozen else None},
@@ -93,14 +112,15 @@ def prepare(grid: Grid, on_stage: OnStage, on_note: OnNote = lambda sentence: No
 
 
 def _build_caches(grid: Grid, on_stage: OnStage, on_note: OnNote) -> None:
-    config = grid.base
-    networks = []
-    if config.teacher is not None and config.teacher.cache is not None and config.teacher.model is not None:
-        networks.append("teacher")
-    if config.initial.cache is not None:
-        networks.append("initial")
-    for network in networks:
-        caching.build(config, network, on_progress=partial(_tell, on_stage, f"{network} cache"), on_note=on_note)
+    for key, alone in each_alone(grid.base):
+        assert alone.teacher is not None
+        cache = alone.teacher.cache
+        if cache is not None and alone.teacher.model is not None and not is_remote(cache):
+            tell = partial(_tell, on_stage, f"{key} cache")
+            with keyed_as(key):
+                caching.build(alone, on_progress=tell, on_note=noted(key, on_note))
+    if grid.base.initial.cache is not None:
+        caching.build(grid.base, "initial", on_progress=partial(_tell, on_stage, "initial cache"), on_note=on_note)
 
 
 def _tell(on_stage: OnStage, name: str, progress: BuildProgress) -> None:
@@ -108,29 +128,54 @@ def _tell(on_stage: OnStage, name: str, progress: BuildProgress) -> None:
 
 
 def _teacher_state(
-    config: RunConfig, fingerprint: str, test: Dataset, accelerator: Any, path: Path
+    config: RunConfig, fingerprint: str, judged: Dataset, accelerator: Any
 ) -> tuple[NetworkState, torch.Tensor | None]:
-    """How the teacher does on the test split, and its logits where there are any."""
+    """How the teacher does on the test split or the validation part, and its logits where there are any.
+
+    Several teachers answer with the average of their probabilities, which is known where all of them answer.
+    """
+    found = []
+    for key, alone in each_alone(config):
+        with keyed_as(key):
+            found.append(_one_teacher(alone, fingerprint, judged, accelerator))
+    if len(found) == 1:
+        return found[0]
+    shares = shares_of([teacher.weight for teacher in config.teachers], len(found))
+    parts = ", ".join(f"{share:.2g} × {state.model}" for share, (state, _) in zip(shares, found, strict=True))
+    name = f"average of the probabilities of {len(found)} teachers: {parts}"
+    known = [logits for _, logits in found if logits is not None]
+    if len(known) < len(found):
+        return NetworkState(name, fingerprint, None, None), None
+    logits, labels = average_probabilities(known, weights=shares), torch.from_numpy(judged.labels)
+    return _state(name, fingerprint, logits, labels), logits
+
+
+def _state(name: str, fingerprint: str, logits: torch.Tensor, labels: torch.Tensor) -> NetworkState:
+    accuracy = (logits.argmax(-1) == labels).double().mean().item()
+    return NetworkState(name, fingerprint, accuracy, cross_entropy(logits, labels).item())
+
+
+def _one_teacher(
+    config: RunConfig, fingerprint: str, judged: Dataset, accelerator: Any
+) -> tuple[NetworkState, torch.Tensor | None]:
     assert config.teacher is not None
     if config.teacher.model is None:
-        if config.teacher.test_logits is None:
+        if config.teacher.test_logits is None or not config.evaluation.test:
             return NetworkState("from its cache", fingerprint, None, None), None
-        logits, labels = given_test_logits(config, test), torch.from_numpy(test.labels)
+        logits, labels = given_test_logits(config, judged), torch.from_numpy(judged.labels)
         with keyed("teacher.test_logits"):  # every student would be compared with it after its training
             floor = TeacherFloor()
             floor.add(logits.double())
             floor.check(config.teacher.test_logits)
-        save_array(path, logits.numpy())
-        accuracy = (logits.argmax(-1) == labels).double().mean().item()
-        return NetworkState("from its cache", fingerprint, accuracy, cross_entropy(logits, labels).item()), logits
-    found = _evaluate(config, build_teacher(config, test), test, teacher_preparation(config, test), accelerator)
-    save_array(path, found.logits.numpy())
+        return _state("from its cache", fingerprint, logits, labels), logits
+    preparation = teacher_preparation(config, judged)
+    found = _evaluate(config, build_teacher(config, judged), judged, preparation, accelerator)
     return NetworkState(config.teacher.model, fingerprint, found.accuracy, found.label_loss), found.logits
 
 
-def _evaluate(config: RunConfig, network: Any, test: Dataset, preparation: Any, accelerator: Any) -> Evaluation:
+def _evaluate(config: RunConfig, network: Any, judged: Dataset, preparation: Any, accelerator: Any) -> Evaluation:
     network.to(accelerator.device)
-    found = evaluate(network, test, preparation, accelerator, config)
+    found = evaluate(network, judged, preparation, accelerator, config)
     network.to(torch.device("cpu"))
     return found
 

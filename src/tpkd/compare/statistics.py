@@ -71,6 +71,7 @@ def _summarize(
     cells = [finished[objective][seed] for seed in planned if seed in finished[objective]]
     accuracies = {name: {seed: cell.accuracy or 0.0 for seed, cell in finished[name].items()} for name in finished}
     values = [accuracies[objective][cell.seed] for cell in cells]
+    validated = [cell.validation_accuracy for cell in cells if cell.validation_accuracy is not None]
     low, high = mean_interval(values) or (None, None)
     others = [name for name in references if name != objective and name in finished]
     pairs = (paired_difference(name, accuracies[objective], accuracies[name]) for name in others)
@@ -86,6 +87,8 @@ def _summarize(
         versus=tuple(pair for pair in pairs if pair is not None),
         seconds=_mean(cell.seconds for cell in cells),
         final=_mean_final([cell.final for cell in cells if cell.final is not None]),
+        validation_mean=_mean(validated),
+        validation_standard_deviation=statistics.stdev(validated) if len(validated) > 1 else None,
     )
 
 

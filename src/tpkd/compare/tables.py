@@ -1,17 +1,23 @@
 """The tables of a comparison, in the paper's layout where it has the same table."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 
 from tpkd.compare.record import Cell, MethodSummary, PairedDifference, ReportRecords
-from tpkd.report.tables import Column, Content, Row, Table, Traced
+from tpkd.report.tables import Column, Content, Number, Row, Table, Traced
 
 BOLD = "In bold: the largest mean."
+STAMPED = (
+    *("claims", "application", "ablation", "seeds", "final"),
+    *("methods", "classes", "confusions", "confidence"),
+)
+"""Tables that show the students, or their accuracies."""
 DOMAIN_TITLES = {"vision": "CIFAR-100", "text": "CLINC150"}
 
 
 def application_table(records: ReportRecords) -> Table:
-    """Every method but the controls after the last epoch, with their paired differences from KD and CE.
+    """Every method but the controls after training, with their paired differences from KD and CE.
 
     Paper: tab:application. The paper's numbers are shown only if the protocol is the paper's.
     """
@@ -20,7 +26,7 @@ def application_table(records: ReportRecords) -> Table:
     return _methods_table(
         records,
         "application",
-        f"Full-training accuracy after the last epoch: mean ± sample standard deviation (n − 1) over "
+        f"Full-training accuracy {record.whose}: mean ± sample standard deviation (n − 1) over "
         f"{_seeds(records, methods)}; differences are paired by seed{interval}.",
         (Column("method", text=True),),
         methods,
@@ -63,10 +69,12 @@ def _methods_table(
 ) -> Table:
     """Accuracy by method; `names` lists the objectives in order, with the cells before their numbers."""
     seen = {method.objective: each for method, each in _methods(records)}
+    validated = any(method.validation_mean is not None for method in records.comparison.methods)
     rows: tuple[Row, ...] = tuple(
         (
             *names[objective],
             _accuracy(seen[objective]),
+            *([_validation(seen[objective])] if validated else []),
             *_paper_cell(records, objective),
             *(_difference(records, objective, reference) for reference in references),
         )
@@ -75,7 +83,8 @@ def _methods_table(
     )
     best = _best(records, names)
     differences = (Column(f"minus {records.methods.title(reference)} (points)") for reference in references)
-    columns = (*headings, Column("accuracy (%)"), *_paper_column(records), *differences)
+    validation = [Column("validation (%)")] if validated else []
+    columns = (*headings, Column("accuracy (%)"), *validation, *_paper_column(records), *differences)
     return Table(name, caption, columns, rows, (*_seed_notes(records, names), *([BOLD] if best else [])), best)
 
 
@@ -92,7 +101,26 @@ def seeds_table(records: ReportRecords) -> Table:
     )
     columns = (Column("method", text=True), *(Column(f"seed {seed}") for seed in record.seeds))
     problems = [f"{cell.name} failed: {cell.problem}" for cell in record.cells if cell.problem]
-    return Table("seeds", "Accuracy of every cell (%).", columns, rows, tuple(problems))
+    return Table("seeds", "Accuracy of every cell (%).", columns, rows, (*_selected_epochs(records), *problems))
+
+
+def _selected_epochs(records: ReportRecords) -> Iterator[str]:
+    """The epochs of selected students, by method and in the order of seeds."""
+    chosen: dict[str, list[str]] = {}
+    for cell in records.comparison.cells:
+        if cell.selected_epoch is not None:
+            chosen.setdefault(records.methods.title(cell.objective), []).append(str(cell.selected_epoch))
+    said = "; ".join(f"{title} {', '.join(epochs)}" for title, epochs in chosen.items())
+    if said:
+        yield f"Epochs of the students, by seed: {said}."
+
+
+def stamped(tables: Mapping[str, Table | None], stamp: str) -> dict[str, Table | None]:
+    """Tables with a sentence in the captions of those that show accuracies or students; the same without a stamp."""
+    return {
+        name: replace(table, caption=f"{table.caption} {stamp}") if stamp and table and name in STAMPED else table
+        for name, table in tables.items()
+    }
 
 
 def cost_table(records: ReportRecords) -> Table:
@@ -182,7 +210,14 @@ def _best(records: ReportRecords, objectives: Collection[str]) -> frozenset[int]
 
 
 def _accuracy(method: Traced) -> Content:
-    mean, deviation = method.mean("percent"), method.standard_deviation("percent")
+    return _with_deviation(method.mean("percent"), method.standard_deviation("percent"))
+
+
+def _validation(method: Traced) -> Content:
+    return _with_deviation(method.validation_mean("percent"), method.validation_standard_deviation("percent"))
+
+
+def _with_deviation(mean: Number, deviation: Number) -> Content:
     return (mean, " ± ", deviation) if deviation.value is not None else mean
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import os
+import re
 import typing
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,11 @@ from tpkd.files import check_path, read_text
 
 MAX_CONFIG_BYTES = 1 << 20
 _UNKNOWN = ("extra_forbidden", "invalid_key")
+_EXPECTED = {
+    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), "keys and values"),
+    **dict.fromkeys(("tuple_type", "list_type"), "a list"),
+}
+"""Kinds of data, by the type of pydantic's error where something else was found."""
 
 
 class ConfigError(InputError):
@@ -171,24 +177,40 @@ def _set_all(data: dict[str, Any], pairs: Sequence[tuple[str, Any]]) -> None:
 
 def _set(data: dict[str, Any], key: str, value: Any) -> None:
     *sections, last = key.split(".")
+    place: Any = data
     for section in sections:
-        inner = data.get(section)
+        name = _place_in(place, key, section)
+        inner = place[name] if isinstance(place, list) else place.get(name)
         if section == "objective" and isinstance(inner, str):
             inner = {"name": inner}
-        data[section] = inner = inner if isinstance(inner, dict) else {}
-        data = inner
-    data[last] = copy.deepcopy(value)
+        place[name] = inner = inner if isinstance(inner, dict | list) else {}
+        place = inner
+    place[_place_in(place, key, last)] = copy.deepcopy(value)
+
+
+def _place_in(container: dict[str, Any] | list[Any], key: str, part: str) -> Any:
+    """Where a part of a dotted key leads: a name of a section, or the number of an entry in a list."""
+    if not isinstance(container, list):
+        return part
+    if part not in map(str, range(len(container))):
+        entries = f"an entry from 0 to {len(container) - 1}" if container else "a list with entries"
+        raise InputError(f"override {shortened(key)!r}: expected {entries}, found {shortened(part)!r}")
+    return int(part)
 
 
 def _validate(data: dict[str, Any], source: str) -> RunConfig:
     try:
         return RunConfig.model_validate(data)
     except ValidationError as error:
-        # Unknown keys first: a misspelt key is also a missing one.
-        found = sorted(error.errors(include_url=False), key=lambda problem: problem["type"] not in _UNKNOWN)
-        problems = [_describe(problem) for problem in found]
+        problems = [_describe(problem) for problem in sorted(error.errors(include_url=False), key=_order)]
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise InputError(f"{source}: {problems[0]}{more}") from error
+
+
+def _order(problem: Any) -> tuple[bool, bool]:
+    """Unknown keys first, because a misspelt key is also a missing one; last, names where no name was given."""
+    unnamed = problem["type"] == "literal_error" and not isinstance(problem["input"], str)
+    return problem["type"] not in _UNKNOWN, unnamed
 
 
 def _describe(problem: Any) -> str:
@@ -199,16 +221,29 @@ def _describe(problem: Any) -> str:
         return f"{key}: unknown key, expected one of {', '.join(known)}{did_you_mean(place[-1], known)}"
     if problem["type"] == "missing":
         return f"{key}: missing"
+    if problem["type"] == "union_tag_not_found":
+        return f"{key}.name: missing, expected one of {', '.join(_known_names(place))}"
+    if problem["type"] == "union_tag_invalid":
+        return _wrong_name(f"{key}.name", problem["input"]["name"], _known_names(place))
+    if problem["type"] == "literal_error":
+        return _wrong_name(key, problem["input"], re.findall(r"'([^']*)'", problem["ctx"]["expected"]))
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "value_error":
         return f"{key}: {message}" if key else message
-    return f"{key}: {message}, found {shortened(repr(problem['input']), 60)}"
+    expected = f"expected {_EXPECTED[problem['type']]}" if problem["type"] in _EXPECTED else message
+    return f"{key}: {expected}, found {shortened(repr(problem['input']), 60)}"
+
+
+def _wrong_name(key: str, found: Any, known: Sequence[str]) -> str:
+    hint = did_you_mean(found, known) if isinstance(found, str) else ""
+    expected = f"one of {', '.join(known)}" if len(known) > 1 else known[0]
+    return f"{key}: expected {expected}, found {shortened(repr(found), 60)}{hint}"
 
 
 def _section_types(place: Sequence[str]) -> list[type[BaseModel]]:
     """The section types possible at a place in the file, including those in unions and optionals."""
     sections: list[Any] = [RunConfig]
-    for part in place:
+    for part in (part for part in place if not part.isdigit()):  # an entry of a list is what the list has
         following = [kind.model_fields[part].annotation for kind in sections if part in kind.model_fields]
         sections = [kind for hint in following for kind in _models(hint)] or [
             kind for kind in sections if kind.model_fields.get("name") and kind.model_fields["name"].default == part
@@ -226,10 +261,16 @@ def _known_keys(place: Sequence[str]) -> list[str]:
     return sorted({name for kind in _section_types(place) for name in kind.model_fields})
 
 
+def _known_names(place: Sequence[str]) -> list[str]:
+    """The names of the kinds of section that are possible at a place."""
+    return [kind.model_fields["name"].default for kind in _section_types(place)]
+
+
 def _without_tags(place: Sequence[str]) -> list[str]:
-    """A place as it is written in the file: pydantic adds the kind of optimiser or schedule that it chose."""
+    """A place as it is written in the file: pydantic adds the kind of optimiser, schedule or value that it tried."""
     tags = ("optimizer", "schedule")
-    return [part for position, part in enumerate(place) if position != 1 or place[0] not in tags]
+    written = [part for position, part in enumerate(place) if position != 1 or place[0] not in tags]
+    return [part for part in written if not part.startswith(("literal[", "dict["))]
 
 
 def config_yaml(config: RunConfig) -> str:

@@ -2,127 +2,44 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, StrictBool, model_validator
 
+from tpkd.config.data import DataConfig
+from tpkd.config.finished import FinishedConfig
+from tpkd.config.inputs import TextConfig, ViewsConfig
+from tpkd.config.optimizers import OptimizerConfig
 from tpkd.config.output import fill_output
+from tpkd.config.schedules import ConstantSchedule, ScheduleConfig, StepSchedule
 from tpkd.config.section import (
     Count,
     CountOrZero,
     Epochs,
     LocalPath,
+    Model,
     ModelOptions,
-    NonNegativeReal,
     Output,
     PlainData,
     PositiveReal,
-    Real,
+    ReadablePath,
     Section,
     Seed,
-    Source,
+    WeightMap,
 )
 from tpkd.config.study import StudyConfig
-
-
-class ColumnsConfig(Section):
-    """The columns of a table; one that is not named is recognised by its usual names."""
-
-    text: str | None = None
-    """Default: `text`, `sentence`, `utterance` or `content`."""
-    image: str | None = None
-    """Encoded images, in the kinds `parquet`, `arrow`, `disk` and `hf`; default: `image` or `img`."""
-    label: str | None = None
-    """Default: `label`, `labels`, `category`, `intent`, `class`, `target` or `fine_label`."""
-    id: str | None = None
-    """What tells the samples of a part apart when rows are added or moved; default: the number of the row."""
-
-    @property
-    def given(self) -> dict[str, str]:
-        """The columns that are named."""
-        return self.model_dump(exclude_none=True)
-
-
-class SplitsConfig(Section):
-    """The files of the parts in the folder of the data, or the names of its splits in the library `datasets`."""
-
-    train: LocalPath | None = None
-    test: LocalPath | None = None
-    validation: LocalPath | None = None
-
-    @property
-    def given(self) -> dict[str, str]:
-        """The parts that are named."""
-        return self.model_dump(exclude_none=True)
-
-
-class DataConfig(Section):
-    """The data set."""
-
-    name: Source
-    """A name such as `digits`, `clinc150` or `cifar100`, or a kind and its path: `folder`, `csv`, `tsv`, `jsonl`,
-    `parquet` or `arrow`, as in `folder:PATH`; `disk:FOLDER`, written by `save_to_disk`; `hf:ID`, from the hub; or
-    `vector:PATH`, features in `.npz`, `.safetensors` or `.npy` files."""
-    root: LocalPath | None = None
-    """The folder with published data sets; default: the environment variable TPKD_DATA."""
-    allow_singletons: bool = False
-    """Accept a label that occurs once in a table where others occur often; otherwise it is refused as a likely typo."""
-    class_weights: Literal["balanced"] | dict[str, NonNegativeReal] | None = None
-    """How much the training samples of each class count: `balanced`, in inverse proportion to how many there are, or
-    class -> weight, by default 1; for objectives that take weights."""
-    columns: ColumnsConfig = ColumnsConfig()
-    splits: SplitsConfig = SplitsConfig()
-    test: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """Share of each class of the training part that is held out as the test part, for data without one."""
-    per_class: Count | None = None
-    """Maximum number of training samples of each class, drawn by `seed`; default: all."""
-    seed: Seed = 0
-    """Draws what `test` and `per_class` take; separate from the run's seed, so runs share their data."""
-
-    @model_validator(mode="after")
-    def _has_one_test_part(self) -> Self:
-        if self.test is not None and self.splits.test is not None:
-            raise ValueError(f"test: expected none beside splits.test, found {self.test}")
-        return self
-
-
-class ViewsConfig(Section):
-    """How images become inputs: a view recipe. `seed` fixes the set of views; the run's seed chooses among them."""
-
-    num_views: Annotated[int, Field(gt=0, le=10_000)] = 1
-    seed: Seed = 0
-    pad: Annotated[int, Field(ge=0, le=4096)] = 0
-    flip: bool = False
-    size: Annotated[int, Field(gt=0, le=8192)] | None = None
-    mean: tuple[Real, ...] = (0.0,)
-    std: tuple[PositiveReal, ...] = (1.0,)
-    scale: PositiveReal = 255.0
-    interpolation: Literal["bicubic", "bilinear"] = "bicubic"
-    mixup: NonNegativeReal = 0.0
-    """Mix training images in pairs, with weights from a Beta(alpha, alpha), and their labels alike; 0 = off."""
-    cutmix: NonNegativeReal = 0.0
-    """Replace a box of each training image by that of another one, of a size from a Beta(alpha, alpha), and mix labels
-    by the share of pixels; 0 = off. With mixup, each batch gets one of the two, with equal chances."""
-
-    @property
-    def mixes(self) -> bool:
-        """Whether training images are mixed."""
-        return bool(self.mixup or self.cutmix)
-
-
-class TextConfig(Section):
-    """How texts become inputs; the tokenizer comes from the model."""
-
-    max_length: Annotated[int, Field(ge=3, le=1_000_000)] = 128
-    padding: Literal["max_length", "longest"] = "max_length"
+from tpkd.config.tracking import Tracking, translate_tensorboard
 
 
 class StudentConfig(Section):
     """The network that learns. Its start depends on nothing but this section and the files it names."""
 
-    model: Source
+    model: Model
     """`builtin:mlp`, `builtin:resnet20`, `builtin:bert`, `timm:NAME` or `hf:PATH_OR_ID`."""
     options: ModelOptions = Field({})
     weights: LocalPath | None = None
     """A `.safetensors`, `.pth`, `.pt` or `.bin` file; only tensors are read from the last three."""
+    weight_map: WeightMap = Field({})
+    """Names in files of weights of another code base -> those of the network: whole names or their first parts, as in
+    `{backbone: "", classifier: fc}`; null leaves tensors out."""
     head: Literal["own", "random", "probe"] = "own"
     """`own`: the head of the network or its weights; `random`: the shared random head; `probe`: a logistic regression
     on the initial features of the network."""
@@ -138,11 +55,13 @@ class StudentConfig(Section):
 class TeacherConfig(Section):
     """The network that teaches: from a cache, or run at every step."""
 
-    model: Source | None = None
+    model: Model | None = None
     """If omitted, the cache is used as it is, whatever network it was built with."""
     options: ModelOptions = Field({})
     weights: LocalPath | None = None
     """A `.safetensors`, `.pth`, `.pt` or `.bin` file; only tensors are read from the last three."""
+    weight_map: WeightMap = Field({})
+    """As `student.weight_map`."""
     untrained: bool = False
     """Ask for a teacher whose head or whole network is random; without it such a teacher is refused."""
     head: Literal["own", "random"] = "own"
@@ -156,14 +75,16 @@ class TeacherConfig(Section):
     """A file with the teacher's classes, one per line, if they differ from those of the data."""
     rename: dict[str, str] = Field({})
     """Teacher class -> class of the data, for classes with different names."""
-    cache: LocalPath | None = None
-    """The directory of its cache; if omitted, the teacher runs at every step."""
+    cache: ReadablePath | None = None
+    """The directory of its cache, or an address such as `s3://bucket/cache` to read one that is there; if omitted, the
+    teacher runs at every step."""
     cache_dtype: Literal["float16", "float32"] = "float16"
     top_k: Count | None = None
     """How many of its largest classes the cache keeps of each row, with the label and the total of all others; at most
     all classes. Default: all logits. Needs a cache."""
     test_logits: LocalPath | None = None
-    """Its logits on the test split, (N, K) in a `.npy`, `.npz` or `.safetensors` file, if there is no model."""
+    """Its logits on the test split, (N, K) in a `.npy`, `.npz`, `.safetensors`, `.pt`, `.csv` or `.parquet` file, if
+    there is no model."""
     mixed: Literal["mixture"] | None = None
     """What a cache, which never saw mixed images, is to answer for one: `mixture`, of its answers to both images."""
 
@@ -187,6 +108,18 @@ class TeacherConfig(Section):
         return self
 
 
+class WeightedTeacherConfig(TeacherConfig):
+    """One of several teachers: all that a single one may have but `layers` and `top_k`, and its weight."""
+
+    weight: PositiveReal = 1.0
+    """How much it counts among the others; weights are divided by their sum."""
+
+    @property
+    def alone(self) -> TeacherConfig:
+        """The same teacher without others."""
+        return TeacherConfig(**self.model_dump(exclude={"weight"}))
+
+
 class InitialConfig(Section):
     """The frozen copy of the initial student, which DP-U and DP-S need."""
 
@@ -202,39 +135,6 @@ class ObjectiveConfig(Section):
     settings: PlainData = Field({})
 
 
-class SGDConfig(Section):
-    """Stochastic gradient descent with momentum; weight decay on every parameter."""
-
-    name: Literal["sgd"] = "sgd"
-    learning_rate: PositiveReal
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    weight_decay: NonNegativeReal = 0.0
-
-
-class AdamWeightDecayConfig(Section):
-    """Google's Adam for BERT: no bias correction, decay on all but bias and LayerNorm."""
-
-    name: Literal["adam-weight-decay"] = "adam-weight-decay"
-    learning_rate: PositiveReal
-    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
-    eps: PositiveReal = 1e-6
-    weight_decay: NonNegativeReal = 0.01
-
-
-class ConstantSchedule(Section):
-    """The base rate throughout."""
-
-    name: Literal["constant"] = "constant"
-
-
-class WarmupLinearSchedule(Section):
-    """k / warmup of the base rate while k < warmup, then 1 - k / iterations, k counted from 0."""
-
-    name: Literal["warmup-linear"] = "warmup-linear"
-    warmup: CountOrZero
-    """Iterations."""
-
-
 class CheckpointConfig(Section):
     """When the state of the run is saved; does not affect results."""
 
@@ -244,13 +144,17 @@ class CheckpointConfig(Section):
 
 
 class EvaluationConfig(Section):
-    """The test split, evaluated after the last epoch; the best epoch is never selected."""
+    """The test split, evaluated once training has ended, and the validation part, where there is one."""
 
     batch_size: Count = 256
     every: CountOrZero = 0
-    """Epochs between additional evaluations, for a curve; 0 = none. The result is always that of the last epoch."""
+    """Epochs between additional evaluations, for a curve; 0 = none. The test split never decides which student is
+    the result."""
     limit: Count | None = None
-    """Maximum number of test samples, for a quick trial."""
+    """Maximum number of test samples, and of validation samples, for a quick trial."""
+    test: bool = True
+    """Whether the test split is evaluated; without it, the result is that of the validation part alone, as in a sweep
+    of `tpkd compare`."""
 
 
 class RunConfig(Section):
@@ -265,10 +169,12 @@ class RunConfig(Section):
     text: TextConfig = TextConfig()
     student: StudentConfig
     teacher: TeacherConfig | None = None
+    teachers: tuple[WeightedTeacherConfig, ...] = ()
+    """Several teachers in the place of `teacher`; objectives learn from an average of what they say."""
     initial: InitialConfig = InitialConfig()
     objective: ObjectiveConfig
-    optimizer: Annotated[SGDConfig | AdamWeightDecayConfig, Field(discriminator="name")]
-    schedule: Annotated[ConstantSchedule | WarmupLinearSchedule, Field(discriminator="name")] = ConstantSchedule()
+    optimizer: Annotated[OptimizerConfig, Field(discriminator="name")]
+    schedule: Annotated[ScheduleConfig, Field(discriminator="name")] = ConstantSchedule()
     seed: Seed = 42
     """Order of samples, choice of views, dropout, and the objective's own networks."""
     epochs: Count
@@ -290,14 +196,27 @@ class RunConfig(Section):
     snapshot_seeds: tuple[Seed, ...] = ()
     """Seeds whose runs save snapshots; default: all. A grid needs only those that a study uses."""
     evaluation: EvaluationConfig = EvaluationConfig()
+    selection: Literal["last", "best-validation"] = "last"
+    """Which student is the result: that of the last epoch, or the one with the best accuracy on the validation part, of
+    the epochs that `evaluation.every` names (0 = all) and the last one."""
     checkpoints: CheckpointConfig = CheckpointConfig()
+    finished: FinishedConfig = FinishedConfig()
     log_every: Count = 10
     monitor_every: CountOrZero = 50
     """Steps between measurements of how much of the teacher is blocked on the batch; 0 = never."""
-    tensorboard: bool = True
+    tracking: Tracking | None = None
+    """Services that are told what `metrics.jsonl` says: `tensorboard`, `wandb`, `mlflow` or `trackio`; [] = none.
+    Default: TensorBoard if it is installed, otherwise none. Does not affect results."""
+    tensorboard: Annotated[StrictBool | None, Field(deprecated="use tracking", exclude=True)] = None
+    """The older form of `tracking`: true is [tensorboard], false is []."""
     study: StudyConfig = StudyConfig()
     methods: dict[str, PlainData] = Field({})
     """Overrides (dotted key -> value) for one objective, by its name."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _older_keys(cls, data: Any) -> Any:
+        return translate_tensorboard(data) if isinstance(data, dict) else data
 
     @model_validator(mode="before")
     @classmethod
@@ -307,28 +226,76 @@ class RunConfig(Section):
         return data
 
     @model_validator(mode="after")
+    def _one_teacher_is_the_teacher(self) -> Self:
+        if self.teacher is not None and self.teachers:
+            raise ValueError(f"teachers: expected none beside teacher, found {len(self.teachers)}")
+        if len(self.teachers) != 1:
+            return self
+        return self.model_copy(update={"teacher": self.teachers[0].alone, "teachers": ()})
+
+    @model_validator(mode="after")
     def _fits_together(self) -> Self:
         late = [epoch for epoch in self.snapshots if epoch > self.epochs]
         if late:
             raise ValueError(f"snapshots: expected epochs up to {self.epochs}, found {late[0]}")
-        other = self.teacher.views if self.teacher else None
-        for name in ("num_views", "seed", "pad", "flip"):
-            if other and getattr(other, name) != getattr(self.views, name):
-                expected = f"{getattr(self.views, name)} as in views"
-                raise ValueError(f"teacher.views.{name}: expected {expected}, found {getattr(other, name)}")
-        for name in ("mixup", "cutmix"):
-            if other and getattr(other, name):
-                why = f"views.{name} mixes what both networks see"
-                raise ValueError(f"teacher.views.{name}: expected 0, found {getattr(other, name)}: {why}")
-        if self.views.mixes and self.teacher and self.teacher.cache is not None and self.teacher.mixed is None:
-            raise ValueError(
-                "teacher.mixed: missing, and the teacher's cache has no answers to mixed images; mixture takes the "
-                "mixture of its answers to both images, or leave out teacher.cache and the teacher runs at every step"
-            )
+        if isinstance(self.schedule, StepSchedule):
+            self.schedule.check_reached(self.epochs)
+        for key, teacher in self.named_teachers:
+            self._fits_teacher(key, teacher)
+        self._check_several()
         layers = (len(self.student.layers), len(self.teacher.layers) if self.teacher else 0)
         if layers[0] and layers[0] != layers[1]:
             raise ValueError(f"teacher.layers: expected one for each of {layers[0]} student.layers, found {layers[1]}")
         return self
+
+    def _fits_teacher(self, key: str, teacher: TeacherConfig) -> None:
+        other = teacher.views
+        for name in ("num_views", "seed", "pad", "flip"):
+            if other and getattr(other, name) != getattr(self.views, name):
+                expected = f"{getattr(self.views, name)} as in views"
+                raise ValueError(f"{key}.views.{name}: expected {expected}, found {getattr(other, name)}")
+        for name in ("mixup", "cutmix"):
+            if other and getattr(other, name):
+                why = f"views.{name} mixes what both networks see"
+                raise ValueError(f"{key}.views.{name}: expected 0, found {getattr(other, name)}: {why}")
+        if self.views.mixes and teacher.cache is not None and teacher.mixed is None:
+            raise ValueError(
+                f"{key}.mixed: missing, and the teacher's cache has no answers to mixed images; mixture takes the "
+                f"mixture of its answers to both images, or leave out {key}.cache and the teacher runs at every step"
+            )
+        if self.data.unlabelled and teacher.top_k is not None:
+            raise ValueError(
+                f"{key}.top_k: expected none beside data.unlabelled: true: a truncated cache keeps the label's class"
+            )
+
+    def _check_several(self) -> None:
+        if not self.teachers:
+            return
+        caches: dict[str, str] = {}
+        for key, teacher in self.named_teachers:
+            if teacher.layers:
+                raise ValueError(f"{key}.layers: expected none, because layers of several teachers have no average")
+            if teacher.top_k is not None:
+                raise ValueError(
+                    f"{key}.top_k: expected none, because an average of several teachers needs all classes"
+                )
+            if teacher.cache is not None and caches.setdefault(teacher.cache, key) != key:
+                raise ValueError(f"{key}.cache: expected a directory of its own, found that of {caches[teacher.cache]}")
+        if self.student.layers:
+            raise ValueError("student.layers: expected none, because layers of several teachers have no average")
+
+    @property
+    def named_teachers(self) -> tuple[tuple[str, TeacherConfig], ...]:
+        """Every teacher with the key it stands under: none, `teacher`, or each of `teachers`."""
+        if self.teacher is not None:
+            return (("teacher", self.teacher),)
+        return tuple((f"teachers.{index}", teacher) for index, teacher in enumerate(self.teachers))
+
+    @property
+    def has_validation(self) -> bool:
+        """Whether a validation part is used: one is named or held out, or the result depends on one."""
+        named = self.data.validation is not None or self.data.splits.validation is not None
+        return named or self.selection == "best-validation" or not self.evaluation.test
 
     @property
     def directory(self) -> str:

@@ -3,10 +3,11 @@
 import math
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from tpkd.errors import InputError, shortened
 from tpkd.files import check_path
+from tpkd.remote_files import is_remote
 
 
 class Section(BaseModel):
@@ -70,22 +71,39 @@ NonNegativeReal = Annotated[float, Field(ge=0), AfterValidator(_check_float)]
 LocalPath = Annotated[str, AfterValidator(check_path)]
 
 
+def _check_readable(path: str) -> str:
+    return path if is_remote(path) else check_path(path)
+
+
+ReadablePath = Annotated[str, AfterValidator(_check_readable)]
+"""A path on this machine, or an address of a store that is read: `s3://`, `gs://`, `hf://`."""
+
+
 def _check_output(output: str) -> str:
     if DATA_PLACEHOLDER in output:
         raise ValueError(f"expected a path without {DATA_PLACEHOLDER}, which is for data and weights only")
     return check_path(output)
 
 
-def _check_source(name: str) -> str:
+def _check_model(name: str) -> str:
     kind, _, path = name.partition(":")
     if path and kind not in _NAME_KINDS:
         check_path(path)
     return name
 
 
+def _check_data(name: str) -> str:
+    path = name.partition(":")[2]
+    if path:
+        _check_readable(path)
+    return name
+
+
 Output = Annotated[str, AfterValidator(_check_output)]
-Source = Annotated[str, AfterValidator(_check_source)]
-"""A data set or a network by name, or a kind and a path: `csv:PATH`, `hf:PATH_OR_ID`."""
+Model = Annotated[str, AfterValidator(_check_model)]
+"""A network by name, or a kind and a path: `builtin:mlp`, `hf:PATH_OR_ID`."""
+DataSource = Annotated[str, AfterValidator(_check_data)]
+"""A data set by name, or a kind and a path or an address: `csv:PATH`, `csv:s3://BUCKET/PATH`."""
 
 
 def check_plain(value: Any, depth: int = 0) -> Any:
@@ -121,5 +139,14 @@ def _check_options(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
+def _numbered_names(value: Any) -> Any:
+    """Let `0: layers.0` be written without quotes, because layers of other code bases often have numbers for names."""
+    if not isinstance(value, dict):
+        return value
+    return {str(key) if type(key) is int else key: item for key, item in value.items()}
+
+
+WeightMap = Annotated[dict[str, str | None], BeforeValidator(_numbered_names)]
+"""Names of weights in another code base -> names in the network, or null."""
 PlainData = Annotated[dict[str, Any], AfterValidator(check_plain)]
 ModelOptions = Annotated[dict[str, Any], AfterValidator(_check_options)]

@@ -83,7 +83,7 @@ class SampleBatch:
 
     inputs: ModelInputs
     labels: Int[Tensor, "batch"] | Float[Tensor, "batch K"]
-    """Classes; probabilities where images are mixed."""
+    """Classes; probabilities where images are mixed; `NO_LABEL` for every sample of a part without labels."""
     sample_ids: Int[Tensor, "batch"]
     view_ids: Int[Tensor, "batch"]
     _: KW_ONLY
@@ -164,7 +164,7 @@ class TrainingBatches(TorchDataset[SampleBatch | InputError]):
         if isinstance(loaded, InputError):
             return loaded
         own, others = (loaded.take(torch.from_numpy(chosen)) for chosen in np.split(places, 2))
-        return _mixed(own, others, mixture, self.dataset.num_classes)
+        return _mixed(own, others, mixture, self.dataset)
 
 
 @dataclass(eq=False)
@@ -216,12 +216,14 @@ def _sample_batch(
     )
 
 
-def _mixed(own: SampleBatch, others: SampleBatch, mixture: Mixture, num_classes: int) -> SampleBatch:
+def _mixed(own: SampleBatch, others: SampleBatch, mixture: Mixture, dataset: Dataset) -> SampleBatch:
     assert isinstance(own.inputs, Tensor)
     assert isinstance(others.inputs, Tensor)
     inputs, own_share = mixture.mix(own.inputs, others.inputs)
     own_shares = torch.full((len(own),), own_share, dtype=torch.float64)
-    labels = soft_labels(own.labels, others.labels, own_shares, num_classes)
+    labels = own.labels
+    if dataset.labelled:
+        labels = soft_labels(own.labels, others.labels, own_shares, dataset.num_classes)
     partners = Partners(others.sample_ids, others.view_ids, own_shares)
     return SampleBatch(inputs, labels, own.sample_ids, own.view_ids, partners=partners)
 

@@ -5,24 +5,35 @@ the library's own cache (`HF_HOME`), where other programs find it too. No code c
 run any since version 4.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tpkd.data.arrow_tables import (
+    MAX_TABLE_BYTES,
+    arrow_schema,
+    check_rows,
+    column_values,
+    parquet_schema,
+    read_arrow,
+    read_parquet,
+)
 from tpkd.data.columns import Chosen, Columns
 from tpkd.data.dataset import Dataset, ImageColumn
 from tpkd.data.parts import find_files, find_part
-from tpkd.data.tables import Rows, check_row, check_text, encode_labels, sample_ids
+from tpkd.data.tables import Labelling, Rows, check_row, check_text, encode_labels, sample_ids
 from tpkd.errors import InputError, extra, reason, shortened, some
-from tpkd.files import file_size
+from tpkd.files import file_size, read_bounded, reading
+from tpkd.hub import hub_answers, hub_or_cache
 
 KINDS = ("parquet", "arrow", "disk", "hf")
-MAX_TABLE_BYTES = 16 << 30
-"""Of the columns that are held in memory; beyond it, a small file that unpacks without end is more likely."""
+MAX_STATE_BYTES = 16 << 20
+"""Of a JSON file that `save_to_disk` wrote."""
 
 _NO_FINGERPRINT = "unused"
 """The library would read all bytes of a table for a fingerprint that we never ask for."""
@@ -44,7 +55,7 @@ def load_columnar(
     *,
     columns: Columns | None = None,
     splits: Mapping[str, str] | None = None,
-    allow_singletons: bool = False,
+    labelling: Labelling | None = None,
 ) -> Dataset:
     """Texts or encoded images with their labels, from a table with named and typed columns.
 
@@ -58,7 +69,7 @@ def load_columnar(
         path: the file or folder; for the hub, the id.
         columns: names of the columns; default: the usual ones.
         splits: names of the files or of the library's splits.
-        allow_singletons: accept a label that occurs once where others occur often.
+        labelling: which parts have labels.
 
     Raises:
         InputError: names the file, column or row.
@@ -72,16 +83,20 @@ def load_columnar(
         >>> load_columnar("disk", "train", folder).class_names
         ('no', 'yes')
     """
-    columns = columns or Columns()
-    tables = {part: _open(kind, part, path, splits) for part in dict.fromkeys(("train", split))}
-    read = {part: _rows(table, columns) for part, table in tables.items()}
-    (_, _, train), (chosen, inputs, part) = read["train"], read[split]
+    columns, labelling = columns or Columns(), labelling or Labelling()
+    tables = {
+        part: _open(kind, part, path, splits, labelling.columns(part, columns)) for part in labelling.parts(split)
+    }
+    read = {part: _rows(table, labelling.columns(part, columns)) for part, table in tables.items()}
+    rows = {part: part_rows for part, (_, _, part_rows) in read.items()}
+    chosen, inputs, _ = read[split]
     if read["train"][0].kind != chosen.kind:
-        raise InputError(f"{part.where}: expected the column of {train.where}, found {chosen.input!r}")
-    classes = _class_names(tables["train"], read["train"][0].label)
-    labels, class_names = encode_labels(train, part, classes=classes, allow_singletons=allow_singletons)
-    notes = tuple(note for note in [tables[split].note] if note is not None)
-    ids = sample_ids(split, train, part)
+        raise InputError(f"{rows[split].where}: expected the column of {rows['train'].where}, found {chosen.input!r}")
+    source = labelling.source
+    declared = _class_names(tables[source], read[source][0].label) if source in tables else None
+    labels, class_names = encode_labels(rows, split, labelling, declared=declared)
+    notes = labelling.notes(f"{kind}:{path}", tables[split].note)
+    ids = sample_ids(split, rows["train"], rows[split])
     return Dataset(f"{kind}:{path}", split, chosen.kind, inputs, labels, ids, class_names, notes)
 
 
@@ -96,13 +111,14 @@ def _rows(table: _Table, columns: Columns) -> tuple[Chosen, Any, Rows]:
         values.validate(full=True)
         if values.nbytes > MAX_TABLE_BYTES:
             raise InputError(f"{where}: expected at most {MAX_TABLE_BYTES} bytes in {', '.join(held)}, found more")
-        read = {name: values.column(name).to_pylist() for name in held}
+        expected = dict.fromkeys(held, "names or whole numbers") | {chosen.input: "texts"}
+        read = {name: column_values(where, name, values.column(name), expected[name]) for name in held}
     if not len(values):
         raise InputError(f"{where}: expected at least one row, found none")
-    labels = _named(table, chosen.label, read[chosen.label])
+    labels = [None] * len(values) if chosen.label is None else _named(table, chosen.label, read[chosen.label])
     ids = [None] * len(labels) if chosen.id is None else read[chosen.id]
     rows = [
-        check_row(where, line, label, sample_id, with_id=chosen.id is not None)
+        check_row(where, line, label, sample_id, with_id=chosen.id is not None, labelled=columns.labelled)
         for line, (label, sample_id) in enumerate(zip(labels, ids, strict=True), 1)
     ]
     if chosen.kind == "text":
@@ -121,10 +137,10 @@ def _images(table: _Table, column: str) -> ImageColumn:
     return ImageColumn(table.where, cells, column, np.arange(len(cells)))
 
 
-def _class_names(table: _Table, column: str) -> list[str] | None:
+def _class_names(table: _Table, column: str | None) -> list[str] | None:
     import datasets
 
-    feature = table.data.features[column]
+    feature = None if column is None else table.data.features[column]
     return list(feature.names) if isinstance(feature, datasets.ClassLabel) else None
 
 
@@ -134,13 +150,14 @@ def _named(table: _Table, column: str, labels: list[Any]) -> list[Any]:
         return labels
     for line, label in enumerate(labels, 1):
         if label is None or not 0 <= label < len(names):
-            hint = "; this part has no labels: choose another with data.splits" if label == -1 else ""
+            way_out = "choose another with data.splits, or set data.unlabelled: true for objectives that need none"
+            hint = f"; this part has no labels: {way_out}" if label == -1 else ""
             problem = f"expected 0 to {len(names) - 1}, one of its {len(names)} class names, found {label}{hint}"
             raise InputError(f"{table.where}: line {line}: {column}: {problem}")
     return [names[label] for label in labels]
 
 
-def _open(kind: str, split: str, path: Path, splits: Mapping[str, str] | None) -> _Table:
+def _open(kind: str, split: str, path: Path, splits: Mapping[str, str] | None, columns: Columns) -> _Table:
     with extra("data"):
         import datasets
     if kind in ("parquet", "arrow"):
@@ -149,7 +166,8 @@ def _open(kind: str, split: str, path: Path, splits: Mapping[str, str] | None) -
         for file in files:
             file_size(file)  # the library opens paths itself, and would wait for a FIFO
         with _library(where):
-            return _Table(where, datasets.concatenate_datasets([_read_file(kind, file) for file in files]), note)
+            parts = [_read_file(kind, file, columns) for file in files]
+            return _Table(where, datasets.concatenate_datasets(parts), note)
     where = f"{kind}:{path}"
     parts = _fetch(path.as_posix()) if kind == "hf" else _from_disk(path)
     if isinstance(parts, datasets.Dataset):
@@ -164,24 +182,12 @@ def _open(kind: str, split: str, path: Path, splits: Mapping[str, str] | None) -
     return _Table(f"{where}, {part.name}", parts[part.name].with_format(None), part.note)
 
 
-def _read_file(kind: str, file: Path) -> Any:
+def _read_file(kind: str, file: Path, columns: Columns) -> Any:
     import datasets
-    import pyarrow as pa
-    from pyarrow import parquet
 
-    if kind == "parquet":
-        with parquet.ParquetFile(file) as opened:
-            held = sum(opened.metadata.row_group(group).total_byte_size for group in range(opened.num_row_groups))
-            if held > MAX_TABLE_BYTES:
-                raise InputError(f"{file}: expected at most {MAX_TABLE_BYTES} bytes when unpacked, found {held}")
-            return datasets.Dataset(opened.read(), fingerprint=_NO_FINGERPRINT)
-    with pa.memory_map(str(file)) as source:
-        try:
-            table = pa.ipc.open_file(source).read_all()
-        except pa.ArrowInvalid:  # the other of Arrow's two formats, which the library writes itself
-            source.seek(0)
-            table = pa.ipc.open_stream(source).read_all()
-        return datasets.Dataset(table, fingerprint=_NO_FINGERPRINT)
+    schema, read = (parquet_schema, read_parquet) if kind == "parquet" else (arrow_schema, read_arrow)
+    chosen = columns.choose(str(file), schema(file).names, images=True)
+    return datasets.Dataset(read(file, tuple(dict.fromkeys(chosen.names))), fingerprint=_NO_FINGERPRINT)
 
 
 def _from_disk(folder: Path) -> Any:
@@ -189,16 +195,49 @@ def _from_disk(folder: Path) -> Any:
 
     if not folder.is_dir():
         raise InputError(f"{folder}: expected a folder written by save_to_disk, found none")
+    size = 0
     for path in folder.rglob("*"):
         if not path.is_dir():
-            file_size(path)
+            size += file_size(path)
+            _check_state(path)
     try:
         with _library(str(folder)):
-            return datasets.load_from_disk(str(folder), keep_in_memory=False)
+            for path in folder.rglob("*.arrow"):
+                _check_plain(path)
+            found = datasets.load_from_disk(str(folder), keep_in_memory=False)
+            for part in found.values() if isinstance(found, datasets.DatasetDict) else (found,):
+                check_rows(folder, len(part), size)
+            return found
     except InputError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             raise InputError(f"{folder}: expected a folder written by save_to_disk, found other files") from error
         raise
+
+
+def _check_state(path: Path) -> None:
+    """Refuse names of files and parts that lead out of the folder, which the library would follow."""
+    if path.name not in ("state.json", "dataset_dict.json"):
+        return
+    with reading(path):
+        state = json.loads(read_bounded(path, MAX_STATE_BYTES))
+    if not isinstance(state, dict):
+        raise InputError(f"{path}: damaged or not what its name says: expected a JSON object")
+    parts, files = (state.get(key) or [] for key in ("splits", "_data_files"))
+    if not isinstance(parts, list) or not isinstance(files, list):
+        raise InputError(f"{path}: damaged or not what its name says: expected lists of files and parts")
+    for name in (*parts, *(file.get("filename") for file in files if isinstance(file, dict))):
+        if not isinstance(name, str) or PurePath(name).name != name or name in ("", ".", ".."):
+            found = shortened(repr(name), 60)
+            raise InputError(f"{path}: expected names of files and parts in this folder, found {found}")
+
+
+def _check_plain(path: Path) -> None:
+    """Refuse columns that unpack to more than they hold; `save_to_disk` writes none, and the library unpacks them."""
+    import pyarrow as pa
+
+    for column in arrow_schema(path):
+        if pa.types.is_dictionary(column.type) or pa.types.is_run_end_encoded(column.type):
+            raise InputError(f"{path}: {column.name}: expected what save_to_disk writes, found {column.type}")
 
 
 def _fetch(name: str) -> Any:
@@ -213,10 +252,12 @@ def _fetch(name: str) -> Any:
             f"hf:{name}: expected an id of the hub, found a path of that name here; did you mean disk:{name}?"
         )
     try:
-        return datasets.load_dataset(hub_id, configuration or None)
+        with hub_or_cache():
+            return datasets.load_dataset(hub_id, configuration or None)
     except Exception as error:  # of requests, the hub's client, the library and its readers
         way_out = "where there is a network, save it with save_to_disk, then use disk:FOLDER"
-        raise InputError(f"hf:{name}: cannot be fetched: {shortened(reason(error))}; {way_out}") from error
+        problem = shortened(reason(error)) if hub_answers() else "the hub does not answer, and no copy is in its cache"
+        raise InputError(f"hf:{name}: cannot be fetched: {problem}; {way_out}") from error
 
 
 @contextmanager

@@ -1,14 +1,17 @@
 """Which columns of a table hold the input, the label and the id of a sample."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
+from tpkd.arrays.columns import LABEL_NAMES
 from tpkd.errors import InputError, did_you_mean, shortened, some
 
 TEXT_NAMES = ("text", "sentence", "utterance", "content")
 IMAGE_NAMES = ("image", "img")
-LABEL_NAMES = ("label", "labels", "category", "intent", "class", "target", "fine_label")
+ROLES = ("text", "image", "label", "id")
+MAX_COLUMNS = 100_000
+"""Of a table; more are a sign that it is not one."""
 
 
 class Chosen(NamedTuple):
@@ -16,13 +19,14 @@ class Chosen(NamedTuple):
 
     kind: Literal["text", "image"]
     input: str
-    label: str
+    label: str | None
+    """None where labels are not read."""
     id: str | None
 
     @property
     def names(self) -> tuple[str, ...]:
         """All of them, the input first."""
-        return (self.input, self.label) if self.id is None else (self.input, self.label, self.id)
+        return tuple(name for name in (self.input, self.label, self.id) if name is not None)
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,8 @@ you mean topics?
     image: str | None = None
     label: str | None = None
     id: str | None = None
+    labelled: bool = True
+    """Whether labels are read; if not, a column of labels is not needed, and ignored where there is one."""
 
     @classmethod
     def from_names(cls, names: Mapping[str, str] | None) -> "Columns":
@@ -54,11 +60,11 @@ you mean topics?
             >>> Columns.from_names({"label": "topic"}).label
             'topic'
         """
-        roles = [field.name for field in fields(cls)]
-        for role in names or {}:
-            if role not in roles:
-                raise InputError(f"columns: expected {', '.join(roles)}, found {role!r}{did_you_mean(role, roles)}")
-        columns = cls(**(names or {}))
+        names = names or {}
+        for role in names:
+            if role not in ROLES:
+                raise InputError(f"columns: expected {', '.join(ROLES)}, found {role!r}{did_you_mean(role, ROLES)}")
+        columns = cls(names.get("text"), names.get("image"), names.get("label"), names.get("id"))
         if columns.text is not None and columns.image is not None:
             raise InputError("columns: expected a text or an image, found both")
         return columns
@@ -66,7 +72,16 @@ you mean topics?
     @property
     def given(self) -> dict[str, str]:
         """The columns that the user named, by their role."""
-        return {name: value for name, value in vars(self).items() if value is not None}
+        return {role: name for role in ROLES if (name := getattr(self, role)) is not None}
+
+    def without_label(self) -> "Columns":
+        """The same columns, but for that of the labels, which are not read.
+
+        Example:
+            >>> Columns(label="topic").without_label().choose("a.csv", ["text"]).names
+            ('text',)
+        """
+        return replace(self, label=None, labelled=False)
 
     def refuse(self, where: object) -> None:
         """Refuse named columns, for data without column names."""
@@ -79,6 +94,8 @@ you mean topics?
         Raises:
             InputError: a column is missing, is there twice, or could be one of several.
         """
+        if len(found) > MAX_COLUMNS:
+            raise InputError(f"{where}: expected at most {MAX_COLUMNS} columns, found {len(found)}")
         for role, name in self.given.items():
             if name not in found:
                 problem = f"expected the column {name!r} of data.columns.{role}"
@@ -87,11 +104,11 @@ you mean topics?
             raise InputError(f"{where}: data.columns.image: expected none in a table of texts, found {self.image!r}")
         text = self.text or (None if self.image else _usual(where, "text", TEXT_NAMES, found))
         image = self.image or (_usual(where, "image", IMAGE_NAMES, found) if images and not self.text else None)
-        label = self.label or _usual(where, "label", LABEL_NAMES, found)
+        label = self.label or (_usual(where, "label", LABEL_NAMES, found) if self.labelled else None)
         if text is not None and image is not None:
             both = f"expected a text or an image per row, found {text!r} and {image!r}"
             raise InputError(f"{where}: {both}; choose one with data.columns, such as {{text: {text}}}")
-        if (text is None and image is None) or label is None:
+        if (text is None and image is None) or (label is None and self.labelled):
             raise InputError(_missing(where, found, images, self))
         chosen = Chosen("text" if image is None else "image", str(text or image), label, self.id)
         for name in chosen.names:
@@ -112,9 +129,14 @@ def _usual(where: str, role: str, names: Sequence[str], found: Collection[str]) 
 def _missing(where: str, found: Sequence[str], images: bool, columns: Columns) -> str:
     wanted = columns.text or columns.image or ("text or image" if images else "text")
     others = [name for name in found if name not in columns.given.values()]
+    if not columns.labelled:
+        example = f"{{text: {others[0]}}}" if others else "{text: …}"
+        problem = f"expected the column {wanted}, found {_shown(found)}"
+        return f"{where}: {problem}; name yours with data.columns, such as {shortened(example)}"
     example = f"{{text: {others[0]}, label: {others[-1]}}}" if len(others) > 1 else "{text: …, label: …}"
     problem = f"expected the columns {wanted} and {columns.label or 'label'}, found {_shown(found)}"
-    return f"{where}: {problem}; name yours with data.columns, such as {shortened(example)}"
+    way_out = f"name yours with data.columns, such as {shortened(example)}"
+    return f"{where}: {problem}; {way_out}; or, for objectives that need no labels, set data.unlabelled: true"
 
 
 def _shown(found: Sequence[str]) -> str:

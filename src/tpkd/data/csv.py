@@ -10,7 +10,7 @@ from tpkd.files import read_lines
 
 
 def csv_rows(path: Path, columns: Columns, *, delimiter: str = ",") -> Iterator[tuple[int, object, object, object]]:
-    """Line, text, label and id of every sample; other columns are ignored.
+    """Line, text, label and id of every sample; other columns are ignored, and None is given for one not asked for.
 
     Raises:
         InputError: missing or duplicate columns, or a row with more or fewer fields than columns.
@@ -19,8 +19,8 @@ def csv_rows(path: Path, columns: Columns, *, delimiter: str = ",") -> Iterator[
     try:
         names = next(reader, [])
         chosen = columns.choose(f"{path}: line 1", names)
-        text, label = names.index(chosen.input), names.index(chosen.label)
-        sample_id = None if chosen.id is None else names.index(chosen.id)
+        text = names.index(chosen.input)
+        label, sample_id = (None if name is None else names.index(name) for name in (chosen.label, chosen.id))
         for fields in filter(None, reader):  # an empty line is not a row
             line = f"{path}: line {reader.line_num}"
             if len(fields) != len(names):
@@ -29,9 +29,14 @@ def csv_rows(path: Path, columns: Columns, *, delimiter: str = ",") -> Iterator[
                 raise InputError(f"{line}: expected {len(names)} fields as in line 1, found {len(fields)}{hint}")
             if fields == names:
                 raise InputError(f"{line}: expected a row, found the column names again")
-            yield reader.line_num, fields[text], fields[label], None if sample_id is None else fields[sample_id]
+            yield reader.line_num, fields[text], _at(label, fields), _at(sample_id, fields)
     except csv.Error as error:
-        raise InputError(f"{path}: line {reader.line_num}: not CSV: {error}") from error
+        hint = "; is a quotation mark before it never closed?" * ("field limit" in str(error) or "end of" in str(error))
+        raise InputError(f"{path}: line {reader.line_num}: not CSV: {error}{hint}") from error
+
+
+def _at(place: int | None, fields: list[str]) -> str | None:
+    return None if place is None else fields[place]
 
 
 def tsv_rows(path: Path, columns: Columns) -> Iterator[tuple[int, object, object, object]]:

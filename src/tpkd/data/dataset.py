@@ -1,12 +1,14 @@
-"""Labelled samples with stable ids: the common form of every data set."""
+"""Samples with labels and stable ids: the common form of every data set."""
 
 import hashlib
 import io
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, Literal, TypeAlias
+from typing import IO, Any, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +24,32 @@ IMAGE_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Formats Pillow may decode, whatever the suffix: for some other formats it runs external programs."""
 MAX_IMAGE_BYTES = 1 << 30
 """Of an encoded image that a table names by its path."""
+NO_LABEL = -100
+"""The label of every sample of a part that has no labels, the value that losses ignore."""
+
+
+class StoredInputs(ABC):
+    """Inputs that are fetched when they are needed."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """The number of inputs."""
+
+    @abstractmethod
+    def decode(self, position: int) -> np.ndarray:
+        """One input."""
+
+    @abstractmethod
+    def subset(self, positions: NDArray[np.int64]) -> Self:
+        """The inputs at the given positions."""
+
+    @abstractmethod
+    def digest(self, position: int) -> str:
+        """The SHA-256 of one input as it is stored, in hexadecimal."""
 
 
 @dataclass(frozen=True)
-class ImageFiles:
+class ImageFiles(StoredInputs):
     """Images on disk, decoded on access."""
 
     root: Path
@@ -42,13 +66,17 @@ class ImageFiles:
         with open_regular(path) as file:
             return _decode(str(path), file)
 
-    def subset(self, positions: NDArray[np.int64]) -> "ImageFiles":
+    def subset(self, positions: NDArray[np.int64]) -> Self:
         """The images at the given positions."""
-        return ImageFiles(self.root, tuple(self.paths[position] for position in positions))
+        return replace(self, paths=tuple(self.paths[position] for position in positions))
+
+    def digest(self, position: int) -> str:
+        """Of the bytes of the file."""
+        return sha256(self.root / self.paths[position])
 
 
 @dataclass(frozen=True)
-class ImageColumn:
+class ImageColumn(StoredInputs):
     """Encoded images in a column of a table, read from it and decoded on access."""
 
     where: str
@@ -81,9 +109,13 @@ class ImageColumn:
         where = f"{self.where}: line {int(self.rows[position]) + 1}: {self.column}"
         return _decode(where, io.BytesIO(self.encoded(position)))
 
-    def subset(self, positions: NDArray[np.int64]) -> "ImageColumn":
+    def subset(self, positions: NDArray[np.int64]) -> Self:
         """The images at the given positions."""
         return replace(self, rows=self.rows[positions])
+
+    def digest(self, position: int) -> str:
+        """Of the encoded image."""
+        return hashlib.sha256(self.encoded(position)).hexdigest()
 
 
 def _decode(where: str, file: IO[bytes]) -> np.ndarray:
@@ -104,15 +136,16 @@ def _decode(where: str, file: IO[bytes]) -> np.ndarray:
         raise InputError(f"{where}: expected an image, found none that can be decoded: {reason(error)}") from error
 
 
-Inputs: TypeAlias = np.ndarray | ImageFiles | ImageColumn | tuple[str, ...]
+Inputs: TypeAlias = np.ndarray | StoredInputs | tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Dataset:
     """Samples of one split, in a fixed order.
 
-    `kind` says what the inputs are: "vector" float32 (n, D), "image" uint8 (n, H, W, channels) or files of images,
-    "text" strings. `ids` are distinct and do not change when samples are removed or reordered.
+    `kind` says what the inputs are: "vector" float32 (n, D), of a data set of one's own also (n, ...); "image" uint8
+    (n, H, W, channels) or stored images; "text" strings. `ids` are distinct and do not change when samples are removed
+    or reordered. All samples have a label or, in a part without labels, none has: then each label is `NO_LABEL`.
 
     Example:
         >>> import numpy as np
@@ -146,7 +179,7 @@ class Dataset:
                 f"found {wrong!r}{' more than once' if wrong else ''}"
             )
         outside = (self.labels < 0) | (self.labels >= self.num_classes)
-        if outside.any():
+        if outside.any() and (self.labels != NO_LABEL).any():
             row = int(outside.argmax())
             raise InputError(
                 f"{self.name} ({self.split}): expected labels from 0 to {self.num_classes - 1}, "
@@ -165,21 +198,35 @@ class Dataset:
         """The number of classes."""
         return len(self.class_names)
 
+    @property
+    def labelled(self) -> bool:
+        """Whether the samples have labels."""
+        return bool(self.labels[0] != NO_LABEL)
+
+    def without_labels(self) -> "Dataset":
+        """The same samples without their labels."""
+        return replace(self, labels=np.full(len(self), NO_LABEL))
+
+    @property
+    def input_size(self) -> int:
+        """How many numbers the first input has: of vectors, each one."""
+        return math.prod(np.shape(self.take([0])[0]))
+
     def take(self, positions: Sequence[int] | NDArray[np.int64]) -> RawInputs:
         """Raw inputs at the given positions, images decoded; an array if all have the same size."""
         if isinstance(self.inputs, np.ndarray):
             taken: np.ndarray = self.inputs[np.asarray(positions)]
             return taken
-        if isinstance(self.inputs, ImageFiles | ImageColumn):
-            images = [self.inputs.decode(int(position)) for position in positions]
-            return np.stack(images) if len({image.shape for image in images}) == 1 else images
+        if isinstance(self.inputs, StoredInputs):
+            found = [self.inputs.decode(int(position)) for position in positions]
+            return np.stack(found) if len({each.shape for each in found}) == 1 else found
         return [self.inputs[int(position)] for position in positions]
 
     def subset(self, positions: Sequence[int] | NDArray[np.int64]) -> "Dataset":
         """The samples at the given positions, with their ids."""
         chosen = np.asarray(positions)
         inputs: Inputs
-        if isinstance(self.inputs, ImageFiles | ImageColumn):
+        if isinstance(self.inputs, StoredInputs):
             inputs = self.inputs.subset(chosen)
         elif isinstance(self.inputs, np.ndarray):
             inputs = self.inputs[chosen]
@@ -214,11 +261,8 @@ def _input_parts(inputs: Inputs) -> Sequence[bytes | memoryview]:
     if isinstance(inputs, np.ndarray):
         little_endian = np.ascontiguousarray(inputs, inputs.dtype.newbyteorder("<"))
         return [f"{inputs.dtype.kind}{inputs.dtype.itemsize} {inputs.shape}".encode(), little_endian.data.cast("B")]
-    if isinstance(inputs, ImageFiles):
-        return [sha256(inputs.root / path).encode() for path in inputs.paths]
-    if isinstance(inputs, ImageColumn):
-        images = (inputs.encoded(position) for position in range(len(inputs)))
-        return [hashlib.sha256(image).hexdigest().encode() for image in images]
+    if isinstance(inputs, StoredInputs):
+        return [inputs.digest(position).encode() for position in range(len(inputs))]
     return [text.encode() for text in inputs]
 
 

@@ -28,12 +28,14 @@ def jsonl_rows(path: Path, columns: Columns) -> Iterator[tuple[int, object, obje
         except (ValueError, RecursionError) as error:
             raise InputError(f"{where}: expected a JSON object, found {line[:60]!r}") from error
         if not isinstance(entry, dict):
-            raise InputError(f"{where}: expected an object with text and label, found {line[:60]!r}")
+            wanted = "text and label" if columns.labelled else "text"
+            raise InputError(f"{where}: expected an object with {wanted}, found {line[:60]!r}")
         chosen = chosen or columns.choose(where, list(entry))
         if not entry.keys() >= set(chosen.names):
-            names = f"{', '.join(chosen.names[:-1])} and {chosen.names[-1]}"
+            names = " and ".join(filter(None, (", ".join(chosen.names[:-1]), chosen.names[-1])))
             raise InputError(f"{where}: expected an object with {names}, found {line[:60]!r}")
-        yield number, entry[chosen.input], entry[chosen.label], None if chosen.id is None else entry[chosen.id]
+        label, sample_id = (None if key is None else entry[key] for key in (chosen.label, chosen.id))
+        yield number, entry[chosen.input], label, sample_id
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -12,6 +12,9 @@ from tpkd.errors import InputError, did_you_mean
 OFTEN = 5
 """Median class size from which a class with a single sample looks like a mistake."""
 
+MAX_LABEL_LENGTH = 1000
+"""Characters of a label; a longer one is a text in the wrong column."""
+
 _NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 
 
@@ -45,12 +48,35 @@ def label_problem(label: str) -> str | None:
         >>> label_problem("greet"), label_problem(" greet")
         (None, "expected no white space around it, found ' greet'")
     """
+    if len(label) > MAX_LABEL_LENGTH:
+        return f"expected at most {MAX_LABEL_LENGTH} characters, found {len(label)}"
     if not has_text(label):
         return f"expected a name or a whole number, found {label!r}"
     if not has_text(label[0]) or not has_text(label[-1]):
         return f"expected no white space around it, found {label!r}"
-    if any(unicodedata.category(character) == "Cc" for character in label):
+    kinds = {unicodedata.category(character) for character in label}
+    if "Cc" in kinds:
         return f"expected a name without control characters, found {label!r}"
+    if "Cs" in kinds:
+        return f"expected a name in whole characters, found {label!r}"
+    return None
+
+
+def text_problem(text: str) -> str | None:
+    """What is wrong with a text; None if nothing is.
+
+    Example:
+        >>> text_problem("hello"), text_problem("he\\0llo")
+        (None, 'expected a text, found a NUL in it: the file is damaged, or not in UTF-8')
+    """
+    if not has_text(text):
+        return "expected a text, found none"
+    if "\0" in text:
+        return "expected a text, found a NUL in it: the file is damaged, or not in UTF-8"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "expected a text, found half of a character in it"
     return None
 
 

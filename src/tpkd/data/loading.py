@@ -1,8 +1,9 @@
 """Data sets by name or path."""
 
 import os
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePath
 from typing import TypeAlias
 
 from tpkd.data import columnar
@@ -14,11 +15,15 @@ from tpkd.data.dataset import Dataset
 from tpkd.data.digits import load_digits
 from tpkd.data.folder import load_folder
 from tpkd.data.jsonl import jsonl_rows
-from tpkd.data.tables import RowReader, load_table
-from tpkd.data.vectors import load_vectors
+from tpkd.data.parts import WITHOUT_VALIDATION
+from tpkd.data.tables import Labelling, RowReader, load_table
+from tpkd.data.vectors import SUFFIXES, load_vectors
 from tpkd.errors import InputError, did_you_mean
+from tpkd.remote_files import is_remote, local_path
 
 SPLITS = ("train", "test", "validation")
+OWN = "python"
+"""The name of a data set that a program brings along."""
 DATA_VARIABLE = "TPKD_DATA"
 
 Loader: TypeAlias = Callable[[str, Path], Dataset]
@@ -45,6 +50,8 @@ def load_dataset(
     allow_singletons: bool = False,
     columns: Mapping[str, str] | None = None,
     splits: Mapping[str, str] | None = None,
+    unlabelled: bool = False,
+    class_names: Sequence[str] | None = None,
 ) -> Dataset:
     """A data set as labelled samples with stable ids.
 
@@ -62,6 +69,8 @@ def load_dataset(
             is refused, because it is usually a stray comma or a typo.
         columns: from `text`, `image`, `label` or `id` to the column of a table; default: the usual names.
         splits: from a split to its file in the directory, or to its name in `datasets`; default: the usual names.
+        unlabelled: the training part has no labels, or none that are to be read; classes are those of the test part.
+        class_names: all classes in order, for unlabelled data whose test part does not have every class.
 
     Raises:
         InputError: an unknown name or split, or files that are missing or not as described; names the file and row.
@@ -75,24 +84,34 @@ def load_dataset(
         raise InputError(f"split: expected {', '.join(SPLITS[:-1])} or {SPLITS[-1]}, found {split!r}")
     check_dataset(name)
     kind, _, path = name.partition(":")
-    place = Path(path) if kind == "hf" else Path(root or ".") / path
+    place = local_path(path) if is_remote(path) or kind == "hf" else Path(root or ".") / path
     chosen = Columns.from_names(columns)
+    labelling = Labelling(unlabelled, None if class_names is None else tuple(class_names), allow_singletons)
     if kind in TABLES:
-        reader = TABLES[kind]
-        return load_table(split, place, kind, reader, columns=chosen, splits=splits, allow_singletons=allow_singletons)
+        return load_table(split, place, kind, TABLES[kind], columns=chosen, splits=splits, labelling=labelling)
     if kind in columnar.KINDS:
-        return columnar.load_columnar(
-            kind, split, place, columns=chosen, splits=splits, allow_singletons=allow_singletons
-        )
+        return columnar.load_columnar(kind, split, place, columns=chosen, splits=splits, labelling=labelling)
     chosen.refuse(name)
     if kind == "vector":
-        return load_vectors(split, place, splits=splits, allow_singletons=allow_singletons)
+        return load_vectors(split, place, splits=splits, labelling=labelling)
     if splits:
         raise InputError(f"{name}: expected no data.splits, found {', '.join(splits)}: its parts have fixed names")
+    if kind == "folder":
+        return load_folder(split, place, labelling)
+    if class_names is not None:
+        raise InputError(f"{name}: expected no data.class_names: it has classes of its own")
+    dataset = _load_labelled(name, split, place, root)
+    if labelling.has_labels(split):
+        return dataset
+    return replace(dataset.without_labels(), notes=labelling.notes(name, *dataset.notes))
+
+
+def _load_labelled(name: str, split: str, place: Path, root: str | Path | None) -> Dataset:
+    kind = name.partition(":")[0]
     if kind in LOADERS:
         return LOADERS[kind](split, place)
     if split == "validation":
-        raise InputError(f"{name}: expected train or test, found {split!r}: it has no validation part")
+        raise InputError(f"{name}: expected a validation part, found train and test alone; {WITHOUT_VALIDATION}")
     return load_digits(split) if name == "digits" else PUBLISHED[name](split, _published_root(name, root))
 
 
@@ -102,12 +121,25 @@ def check_dataset(name: str) -> None:
     Example:
         >>> check_dataset("folder:photos")
     """
+    if name == OWN:
+        problem = f"{OWN!r} is a data set that a program gives to tpkd.training.fit"
+        raise InputError(f"data set: {problem}, and cannot be loaded without that program")
     kinds = (*LOADERS, "vector", *TABLES, *columnar.KINDS)
     names = ("digits", *PUBLISHED, *(f"{kind}:{'ID' if kind == 'hf' else 'PATH'}" for kind in kinds))
     kind, _, path = name.partition(":")
     if kind not in kinds if path else name not in names:
-        hint = did_you_mean(name, names)
-        raise InputError(f"data set: expected one of {', '.join(names)}, found {name!r}{hint}")
+        raise InputError(f"data set: expected one of {', '.join(names)}, found {name!r}{_hint(name, names, kinds)}")
+
+
+def _hint(name: str, names: Sequence[str], kinds: Sequence[str]) -> str:
+    """What may have been meant: a path lacks its kind."""
+    suffix = PurePath(name).suffix.removeprefix(".").lower()
+    kind = "vector" if suffix in SUFFIXES else suffix
+    if kind in kinds:
+        return f"; did you mean {kind}:{name}?"
+    if "/" in name or Path(name).is_dir():
+        return f"; a path needs its kind before it, such as folder:{name} or csv:{name}"
+    return did_you_mean(name, names)
 
 
 def _published_root(name: str, root: str | Path | None) -> Path:

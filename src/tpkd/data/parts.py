@@ -1,13 +1,15 @@
 """Where the parts of a data set are: the training part, the test part and the validation part."""
 
 from collections.abc import Collection, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import NamedTuple
 
-from tpkd.errors import InputError
+from tpkd.errors import InputError, shortened, some
 
 VALIDATION_NAMES = ("validation", "val", "valid", "dev")
 """What people call a validation part."""
+WITHOUT_VALIDATION = "data.validation: 0.1 holds out a share of the training part"
+"""What to do about data without a validation part."""
 
 
 class Part(NamedTuple):
@@ -39,7 +41,8 @@ def find_part(where: object, split: str, present: Collection[str], splits: Mappi
     """
     if splits:
         if split not in splits:
-            raise InputError(f"{where}: data.splits: expected {split}, found {', '.join(splits)}")
+            way_out = f"; {WITHOUT_VALIDATION}" if split == "validation" else ""
+            raise InputError(f"{where}: data.splits: expected {split}, found {', '.join(splits)}{way_out}")
         return Part(splits[split])
     if split == "train" or (split == "test" and "test" in present):
         return Part(split)
@@ -52,7 +55,8 @@ def find_part(where: object, split: str, present: Collection[str], splits: Mappi
         return Part(others[0] if others else split, said)
     if not others or "test" not in present:
         problem = f"expected a test part and one of {', '.join(VALIDATION_NAMES)}"
-        raise InputError(f"{where}: {problem} for a validation part, found {', '.join(sorted(present)) or 'none'}")
+        found = ", ".join(sorted(present)) or "none"
+        raise InputError(f"{where}: {problem} for a validation part, found {found}; {WITHOUT_VALIDATION}")
     return Part(others[0])
 
 
@@ -86,12 +90,24 @@ def find_files(
     if path.is_dir():
         found = {name: _files(path, name, suffixes, shards) for name in ("train", "test", *VALIDATION_NAMES)}
         part = find_part(path, split, [name for name, files in found.items() if files])
+        if not found[part.name]:
+            _refuse_other_names(path, part.name, suffixes)
         # A file that is not there is named by the one who opens it.
         return PartFiles(found[part.name] or (path / f"{part.name}.{suffixes[0]}",), part.note)
     if split != "train":
         named = f"{path}: expected a directory with train.{suffixes[0]} and {split}.{suffixes[0]} for a {split} part"
         raise InputError(f"{named}, or data.{split}: 0.2 to hold out a share of the file")
     return PartFiles((path,))
+
+
+def _refuse_other_names(folder: Path, name: str, suffixes: tuple[str, ...]) -> None:
+    """Refuse a folder whose files have names of their own, with the key that says which is which."""
+    others = sorted(path.name for suffix in suffixes for path in folder.glob(f"*.{suffix}"))
+    others = [other for other in others if PurePath(other).stem not in ("train", "test", *VALIDATION_NAMES)]
+    if others:
+        example = f"{{train: {others[0]}, test: {others[-1]}}}" if len(others) > 1 else f"{{{name}: {others[0]}}}"
+        problem = f"expected {name}.{suffixes[0]}, found {some(others)}"
+        raise InputError(f"{folder}: {problem}; name the files with data.splits, such as {shortened(example)}")
 
 
 def _files(folder: Path, name: str, suffixes: tuple[str, ...], shards: bool) -> tuple[Path, ...]:

@@ -13,7 +13,7 @@ from tpkd.arrays import ArrayFile, open_array, read_npz
 from tpkd.class_names import recorded_names
 from tpkd.data.dataset import Dataset
 from tpkd.data.parts import find_files
-from tpkd.data.tables import Rows, check_row, encode_labels, sample_ids
+from tpkd.data.tables import Labelling, Rows, check_row, encode_labels, sample_ids
 from tpkd.errors import InputError
 from tpkd.files import open_regular, open_safetensors, reading
 
@@ -34,7 +34,7 @@ class _Part(NamedTuple):
 
 
 def load_vectors(
-    split: str, path: Path, *, splits: Mapping[str, str] | None = None, allow_singletons: bool = False
+    split: str, path: Path, *, splits: Mapping[str, str] | None = None, labelling: Labelling | None = None
 ) -> Dataset:
     """Features (N, D) and labels (N) from a file, or from one file per part in a directory.
 
@@ -54,41 +54,46 @@ def load_vectors(
         >>> data.inputs.shape, data.class_names, data.labels.tolist()
         ((3, 3), ('cat', 'dog'), [1, 0, 1])
     """
-    files = {part: find_files(path, part, SUFFIXES, splits) for part in dict.fromkeys(("train", split))}
-    parts = {part: _open(found.files[0]) for part, found in files.items()}
+    labelling = labelling or Labelling()
+    files = {part: find_files(path, part, SUFFIXES, splits) for part in labelling.parts(split)}
+    parts = {part: _open(found.files[0], labelled=labelling.has_labels(part)) for part, found in files.items()}
     train, part = parts["train"], parts[split]
     widths = [opened.features.shape[1] for opened in (train, part)]
     if widths[0] != widths[1]:
         problem = f"expected {widths[0]} numbers per row as {train.path}, found {widths[1]}"
         raise InputError(f"{part.path}: features: {problem}")
-    labels, class_names = encode_labels(
-        train.rows, part.rows, classes=train.class_names, allow_singletons=allow_singletons
-    )
-    note = files[split].note
+    declared = parts[labelling.source].class_names if labelling.source in parts else None
+    rows = {part: opened.rows for part, opened in parts.items()}
+    labels, class_names = encode_labels(rows, split, labelling, declared=declared)
+    notes = labelling.notes(path, files[split].note)
     ids = sample_ids(split, train.rows, part.rows)
     features = _read_features(part)
-    return Dataset(f"vector:{path}", split, "vector", features, labels, ids, class_names, (note,) if note else ())
+    return Dataset(f"vector:{path}", split, "vector", features, labels, ids, class_names, notes)
 
 
-def _open(path: Path) -> _Part:
-    names = _array_names(path)
-    for name in ("features", "labels"):
+def _open(path: Path, *, labelled: bool) -> _Part:
+    names, wanted = _array_names(path), ("features", "labels") if labelled else ("features",)
+    for name in wanted:
         if name not in names:
             found = ", ".join(sorted(names)) or "none"
             beside = f"; expected its {name} in {_neighbour(path, name).name}" if path.suffix == ".npy" else ""
-            raise InputError(f"{path}: expected the arrays features and labels, found {found}{beside}")
+            arrays = "arrays features and labels" if labelled else "array features"
+            raise InputError(f"{path}: expected the {arrays}, found {found}{beside}")
     features = open_array(path, key="features")
     if len(features.shape) != 2 or features.shape[0] < 1:
         raise InputError(f"{path}: features: expected shape (N, D) with at least one row, found {features.shape}")
     size = features.shape[0] * features.shape[1] * features.dtype.itemsize
     if size > MAX_FEATURE_BYTES:
         raise InputError(f"{path}: features: expected at most {MAX_FEATURE_BYTES} bytes, found {size}")
-    values = {name: _column(path, name, features.shape[0]) for name in ("labels", "ids") if name in names}
-    class_names = _class_names(path, names)
-    labels = values["labels"] if class_names is None else _named(path, values["labels"], class_names)
+    read = [name for name in ("labels", "ids") if name in names and (labelled or name == "ids")]
+    values = {name: _column(path, name, features.shape[0]) for name in read}
+    class_names = _class_names(path, names) if labelled else None
+    labels = values.get("labels", [None] * features.shape[0])
+    if class_names is not None:
+        labels = _named(path, labels, class_names)
     ids = values.get("ids", [None] * len(labels))
     rows = [
-        check_row(path, line, label, sample_id, with_id="ids" in values)
+        check_row(path, line, label, sample_id, with_id="ids" in values, labelled=labelled)
         for line, (label, sample_id) in enumerate(zip(labels, ids, strict=True), 1)
     ]
     return _Part(path, features, Rows(str(path), rows), class_names)

@@ -110,7 +110,8 @@ class ViewRecipe(Record):
             rendered = [self._render(np.asarray(image)[None], *map(np.atleast_1d, rest)) for image, *rest in edges]
             sides = sorted({image.shape[-1] for image in rendered})
             if len(sides) > 1:
-                raise InputError(f"views: size: expected one for images of {len(sides)} sizes, such as {sides[:2]}")
+                found = f"images of {len(sides)} sizes, such as {sides[:2]}"
+                raise InputError(f"views: size: expected one for {found}; set views.size, such as views: {{size: 64}}")
             return torch.cat(rendered)
         pixels = torch.from_numpy(self._crop(_central_square(images), top, left, flipped))
         result = pixels.permute(0, 3, 1, 2).to(torch.float32).div_(self.scale)
@@ -124,7 +125,7 @@ class ViewRecipe(Record):
 
     def _crop(self, images: np.ndarray, top: np.ndarray, left: np.ndarray, flipped: np.ndarray) -> np.ndarray:
         if not self.pad and not self.flip:
-            return np.ascontiguousarray(images)
+            return np.require(images, requirements=("C", "W"))  # decoded images are read-only, which torch warns about
         count, side = images.shape[:2]
         padded = np.pad(images, ((0, 0), (self.pad, self.pad), (self.pad, self.pad), (0, 0)))
         # Copying whole windows takes less than half the time of gathering pixels.

@@ -12,7 +12,6 @@ from tpkd.compare.record import ComparisonRecord
 from tpkd.compare.reporting import FIGURES_NAME, read_records, write_report
 from tpkd.compare.run import Watcher, compare, open_grid
 from tpkd.compare.start import LABELS_NAME, TEACHER_NAME
-from tpkd.compare.workers import JobEvent, OnProgress, run_jobs
 from tpkd.config.loading import Override, load_config
 from tpkd.config.output import literal_output
 from tpkd.config.schema import RunConfig
@@ -21,6 +20,8 @@ from tpkd.diagnosis.inputs import open_inputs
 from tpkd.diagnosis.record import DiagnosisRecord
 from tpkd.diagnosis.run import diagnose_files
 from tpkd.errors import InputError
+from tpkd.executors.jobs import JobEvent, OnProgress, run_jobs
+from tpkd.executors.local import LocalExecutor
 from tpkd.figures.illustrations import draw_illustrations
 from tpkd.files import write_file
 from tpkd.mechanism.studies import STUDIES, run_study, study_path
@@ -141,7 +142,7 @@ def _study(config: RunConfig, processes: int, watcher: Watcher) -> dict[str, str
         watcher.on_stage(f"study {event.job}", done, max(total, 1))
 
     missing = {name: (name, config) for name in STUDIES if not study_path(name, config.directory).exists()}
-    run_jobs(missing, study_job, processes=processes, threads=1, on_event=note)
+    run_jobs(LocalExecutor(study_job, processes=processes), missing, note)
     return failed
 
 

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from tpkd.diagnosis.soft_labels import main_class
@@ -37,13 +36,14 @@ class Block:
 
 
 def diagnose_block(
-    start: int, student: Tensor, teacher: Tensor | TopK, labels: Tensor, *, beta: float, temperature: float
+    rows: Tensor, student: Tensor, teacher: Tensor | TopK, labels: Tensor, *, beta: float, temperature: float
 ) -> Block:
-    """Diagnose examples whose values were looked at; `start` is the number of the first in its file.
+    """Diagnose examples whose values were looked at; `rows` are their numbers in the files.
 
     Example:
-        >>> z = torch.tensor([[2.0, 1.0, 0.0]])
-        >>> block = diagnose_block(7, z, torch.zeros(1, 3), torch.tensor([0]), beta=0.5, temperature=1.0)
+        >>> import torch
+        >>> rows, z, labels = torch.tensor([7]), torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([0])
+        >>> block = diagnose_block(rows, z, torch.zeros(1, 3), labels, beta=0.5, temperature=1.0)
         >>> block.rows, block.state.blocked
         (tensor([7]), tensor([True]))
     """
@@ -53,7 +53,6 @@ def diagnose_block(
     else:
         pair = split_pair(student, teacher, labels, masks=False)
         state = diagnose_pair(pair, beta=beta, temperature=temperature)
-    rows = torch.arange(start, start + len(student))
     return Block(rows, student, teacher, labels, main_class(labels), pair, state)
 
 

@@ -2,13 +2,18 @@
 
 import json
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
-from tpkd.arrays import ARRAY_SUFFIXES, open_array
+from tpkd.arrays import ARRAY_SUFFIXES, open_array, open_texts
+from tpkd.arrays.columns import ID_NAMES
+from tpkd.arrays.text_files import DELIMITERS
 from tpkd.errors import InputError
 from tpkd.files import read_lines, read_text, reading
+
+_BLOCK = 1 << 16
 
 
 def read_ids(ids: Path | None, rows: list[int]) -> dict[int, str]:
@@ -16,12 +21,12 @@ def read_ids(ids: Path | None, rows: list[int]) -> dict[int, str]:
     if ids is None:
         return {row: str(row) for row in rows}
     wanted = set(rows)
-    return {row: name for row, name in enumerate(_iterate_ids(ids)) if row in wanted}
+    return {row: name for row, name in enumerate(iterate_ids(ids)) if row in wanted}
 
 
 def check_ids(path: Path, examples: int, teacher: Path) -> Path:
     """Refuse a file of more or fewer ids than there are examples."""
-    count = sum(1 for _ in _iterate_ids(path))
+    count = sum(1 for _ in iterate_ids(path))
     if count != examples:
         raise InputError(f"{path}: expected {examples} ids as in {teacher}, found {count}")
     return path
@@ -30,7 +35,7 @@ def check_ids(path: Path, examples: int, teacher: Path) -> Path:
 def read_keys(ids: Path) -> tuple[np.ndarray, np.ndarray | None]:
     """The sample ids of a file, and the view ids where it has them."""
     rows = []
-    for number, name in enumerate(_iterate_ids(ids)):
+    for number, name in enumerate(iterate_ids(ids)):
         try:
             rows.append([int(part) for part in name.replace(",", " ").split()])
         except ValueError:
@@ -51,16 +56,36 @@ def _read_json_names(path: Path) -> list[str]:
     return names
 
 
-def _iterate_ids(path: Path) -> Iterator[str]:
-    if path.suffix not in ARRAY_SUFFIXES:
-        yield from _read_json_names(path) if path.suffix == ".json" else read_lines(path)
+def _is_plain_list(path: Path) -> bool:
+    """Whether a table of text has no column of ids: each of its lines is one then, such as a sample and a view id."""
+    if path.suffix not in DELIMITERS:
+        return False
+    first = next(read_lines(path), "")
+    return not {name.strip(' "') for name in first.split(DELIMITERS[path.suffix])} & set(ID_NAMES)
+
+
+def iterate_ids(path: Path, *, key: str = "ids") -> Iterator[str]:
+    """The ids of a file as texts, one for each row: lines, a JSON list, an array or a column.
+
+    A sample and a view id are two numbers with a space between them. `key` is the array or column to read if there are
+    several.
+    """
+    if path.suffix == ".json":
+        yield from _read_json_names(path)
         return
-    array = open_array(path, key="ids")
+    if path.suffix not in ARRAY_SUFFIXES or _is_plain_list(path):
+        yield from read_lines(path)
+        return
+    texts = open_texts(path, key=key)
+    if texts is not None:
+        yield from chain.from_iterable(texts.blocks(_BLOCK))
+        return
+    array = open_array(path, key=key)
     if array.shape[1:] not in ((), (2,)) or array.dtype.is_floating_point:
         dtype = str(array.dtype).removeprefix("torch.")
         raise InputError(
             f"{path}: expected one integer id per example, or a sample and a view id, found {dtype} of shape "
             f"{array.shape}"
         )
-    for block in array.blocks(65536):
+    for block in array.blocks(_BLOCK):
         yield from (" ".join(map(str, row)) for row in block.reshape(len(block), -1).tolist())

@@ -1,17 +1,19 @@
 """The files of a diagnosis: opened, compared with each other and, block by block, looked at."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
 from tpkd.arrays import ArrayFile, open_array
+from tpkd.arrays.text_files import DELIMITERS
 from tpkd.class_names import check_class_names, known_names, read_class_names
 from tpkd.diagnosis.ids import check_ids, read_keys
-from tpkd.diagnosis.soft_labels import check_soft_labels
+from tpkd.diagnosis.labels import IGNORED, Expected, LabelCheck, open_labels
+from tpkd.diagnosis.teacher_floor import TeacherFloor
 from tpkd.diagnosis.top_k_file import TopKChecks, TopKFile, is_top_k_file, open_top_k_file, top_k_of_cache
 from tpkd.errors import InputError
 from tpkd.geometry.inputs import class_indices
@@ -22,9 +24,30 @@ from tpkd.theory.diagnosis import are_probabilities
 LARGEST_LOGIT = 1e100
 """Beyond this no difference of logits means anything, and sums of them would overflow."""
 
+Form: TypeAlias = Literal["logits", "log-probabilities", "probabilities"]
+
 _HALF = (torch.float16, torch.bfloat16)
-_LOST = 53 * math.log(2)
-"""Nats below a logit from which on a float64 that holds the larger probability does not notice the smaller one."""
+
+
+class InputBlock(NamedTuple):
+    """Some examples of all files, without the rows whose labels are to be ignored."""
+
+    rows: Tensor
+    """Their numbers in the files."""
+    student: Tensor
+    teacher: Tensor | TopK
+    labels: Tensor
+    read: int
+    """How many rows were read for it."""
+
+
+class Checked(NamedTuple):
+    """What a look at every value found."""
+
+    ignored: int
+    """Rows that are left out."""
+    known_examples: int
+    """Examples that say something about the whole teacher: all others, unless it was truncated."""
 
 
 @dataclass(frozen=True)
@@ -37,17 +60,17 @@ class DiagnosisInputs:
     """Integer classes `(N,)`, or probabilities `(N, K)`."""
     class_names: tuple[str, ...]
     ids: Path | None
-    log_probabilities: bool
+    form: Form
+    one_hot_labels: bool = False
 
     @property
     def known_class_names(self) -> tuple[str, ...] | None:
         """The names of the classes, None where they are only counted."""
-        counted = tuple(str(index) for index in range(self.num_classes))
-        return None if self.class_names == counted else self.class_names
+        return _unless_counted(self.class_names)
 
     @property
     def examples(self) -> int:
-        """How many examples every file has."""
+        """How many examples every file has, those that are left out included."""
         return self.labels.shape[0]
 
     @property
@@ -60,8 +83,8 @@ class DiagnosisInputs:
         """Whether the labels are probabilities."""
         return self.labels.dtype.is_floating_point
 
-    def blocks(self, student: ArrayFile, rows: int) -> Iterator[tuple[int, Tensor, Tensor | TopK, Tensor]]:
-        """First row, student logits, teacher logits (float64) and labels of each block.
+    def blocks(self, student: ArrayFile, rows: int) -> Iterator[InputBlock]:
+        """The examples of one student in order, logits in float64.
 
         A truncated teacher stays in its own precision, which decides how far its bounds can be trusted.
         """
@@ -69,38 +92,62 @@ class DiagnosisInputs:
         teacher_blocks: Iterator[Tensor | TopK] = iter(self.teacher.blocks(rows))
         sources = zip(student.blocks(rows), teacher_blocks, self.labels.blocks(rows), strict=True)
         for student_block, teacher_block, label_block in sources:
-            teacher = teacher_block if isinstance(teacher_block, TopK) else teacher_block.double()
+            teacher = teacher_block if isinstance(teacher_block, TopK) else self._as_logits(teacher_block)
             labels = _normalised(label_block) if self.has_soft_labels else class_indices(label_block)
-            yield start, student_block.double(), teacher, labels
+            block = InputBlock(
+                _counted_from(start, labels), self._as_logits(student_block), teacher, labels, len(labels)
+            )
+            kept = self._kept(labels)
+            if kept is not None:
+                block = block._replace(**{name: getattr(block, name)[kept] for name in block._fields[:-1]})
+            yield block
             start += len(label_block)
 
-    def check_values(self, rows: int) -> int:
+    def check_values(self, rows: int) -> Checked:
         """Look at every value of every file, `rows` of them at a time, before the first is worked on.
-
-        Returns:
-            How many examples say something about the whole teacher: all, unless it was truncated.
 
         Raises:
             InputError: names the file and its first wrong row.
         """
-        for student in dict.fromkeys(self.students):
-            for start, block in _numbered(student, rows):
-                self._check_logits(student, block.double(), start)
-        if not isinstance(self.teacher, TopKFile):
-            self._check_whole_teacher(self.teacher, rows)
+        check = LabelCheck(self.labels, self.num_classes)
         for start, block in _numbered(self.labels, rows):
-            if self.has_soft_labels:
-                check_soft_labels(self.labels, block, start)
-            else:
-                _check_label_values(self.labels, block, start, self.num_classes)
-        return self._check_top_k(self.teacher, rows) if isinstance(self.teacher, TopKFile) else self.examples
+            check.add(start, block)
+        ignored = check.finish()
+        for student in dict.fromkeys(self.students):
+            for place, (numbers, block) in enumerate(self._examples_of(student, rows)):
+                self._check_logits(student, block, numbers, is_first=place == 0)
+        if isinstance(self.teacher, TopKFile):
+            return Checked(ignored, self._check_top_k(self.teacher, rows))
+        self._check_whole_teacher(self.teacher, rows)
+        return Checked(ignored, self.examples - ignored)
+
+    def _examples_of(self, source: ArrayFile, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Row numbers and values in float64 of the examples that are not left out."""
+        start = 0
+        for block, labels in zip(source.blocks(rows), self.labels.blocks(rows), strict=True):
+            kept, numbers, values = self._kept(labels), _counted_from(start, block), block.double()
+            start += len(block)
+            if kept is not None:
+                numbers, values = numbers[kept], values[kept]
+            if len(numbers):
+                yield numbers, values
+
+    def _kept(self, labels: Tensor) -> Tensor | None:
+        """Which of some rows are not left out; None where none is."""
+        if self.has_soft_labels:
+            return None
+        ignored = class_indices(labels) == IGNORED
+        return ~ignored if ignored.any() else None
+
+    def _as_logits(self, values: Tensor) -> Tensor:
+        values = values.double()
+        return values.log() if self.form == "probabilities" else values
 
     def _check_whole_teacher(self, teacher: ArrayFile, rows: int) -> None:
         floor = TeacherFloor()
-        for start, block in _numbered(teacher, rows):
-            logits = block.double()
-            self._check_logits(teacher, logits, start)
-            floor.add(logits)
+        for place, (numbers, block) in enumerate(self._examples_of(teacher, rows)):
+            self._check_logits(teacher, block, numbers, is_first=place == 0)
+            floor.add(block)
         floor.check(teacher.path)
 
     def _check_top_k(self, teacher: TopKFile, rows: int) -> int:
@@ -111,63 +158,17 @@ class DiagnosisInputs:
         checks.finish()
         return checks.with_label
 
-    def _check_logits(self, source: ArrayFile, logits: Tensor, start: int) -> None:
+    def _check_logits(self, source: ArrayFile, logits: Tensor, numbers: Tensor, *, is_first: bool) -> None:
         # One reduction finds NaN, infinity and absurd size alike: NaN compares false.
         if not logits.abs().amax().item() <= LARGEST_LOGIT:
-            _refuse_first_outlier(source, logits, start)
-        if self.log_probabilities:
-            _check_normalised(source, logits, start)
-        elif start == 0:
-            _refuse_probabilities(source, logits)
-
-
-class TeacherFloor:
-    """Whether logits, block by block, are those of a teacher that was cut to its top classes and filled up.
-
-    Said only of what no network answers: in every row several classes share the lowest value to the last bit, so far
-    below the next one that beside it their probabilities are lost even in float64. Classes that are at the floor in
-    all rows were masked on purpose, and a single class above it is a label, not a cut: neither is counted as one.
-
-    Example:
-        >>> floor = TeacherFloor()
-        >>> floor.add(torch.tensor([[3.0, 2.0, -1e4, -1e4], [-1e4, 1.0, -1e4, 4.0]]).double())
-        >>> floor.is_cut
-        True
-    """
-
-    def __init__(self) -> None:
-        """Nothing seen yet."""
-        self._always, self._moves, self._keeps_several = True, False, False
-        self._first: Tensor | None = None
-        self._value = 0.0
-
-    def add(self, logits: Tensor) -> None:
-        """See more rows; after the first honest one nothing is computed any more."""
-        if not self._always:
-            return
-        lowest = logits.amin(-1, keepdim=True)
-        at_floor = logits == lowest
-        above = logits.masked_fill(at_floor, torch.inf).amin(-1, keepdim=True) - lowest
-        kept = (~at_floor).sum(-1)
-        self._always = bool(((at_floor.sum(-1) >= 2) & (kept >= 1) & (above.squeeze(-1) >= _LOST)).all())
-        if self._first is None:
-            self._first, self._value = at_floor[0], lowest[0].item()
-        self._moves |= bool((at_floor != self._first).any())
-        self._keeps_several |= bool((kept >= 2).any())
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether everything seen so far, and something was, has the shape of a cut."""
-        return self._always and self._moves and self._keeps_several
-
-    def check(self, source: str | Path) -> None:
-        """Refuse a teacher that was cut; `source` is how the message calls it."""
-        if self.is_cut:
-            raise InputError(
-                f"{source}: expected the logits of all classes, found all but the largest of every row at one value "
-                f"({self._value:.6g} in row 0): a teacher cut to its top classes flips the blocking test; store "
-                "log_probs and indices of these classes instead"
-            )
+            _refuse_first_outlier(source, logits, numbers)
+        if self.form == "probabilities":
+            _check_positive(source, logits, numbers)
+            _check_total(source, logits.sum(-1), numbers, "probabilities that")
+        elif self.form == "log-probabilities":
+            _check_total(source, logits.exp().sum(-1), numbers, "log-probabilities whose exponentials")
+        elif is_first:
+            _refuse_probabilities(source, logits, numbers)
 
 
 def open_inputs(
@@ -177,7 +178,8 @@ def open_inputs(
     *,
     class_names: Path | Sequence[str] | None = None,
     ids: Path | None = None,
-    log_probabilities: bool = False,
+    form: Form = "logits",
+    label_column: str | None = None,
 ) -> DiagnosisInputs:
     """Open every file and check that they speak of the same examples and classes.
 
@@ -185,15 +187,19 @@ def open_inputs(
         students: logits `(N, K)` of one student each, in the order of the trend.
         teacher: logits `(N, K)`, a file with the fields of a `tpkd.geometry.TopK` as its arrays, or the directory of a
             teacher cache, whole or truncated.
-        labels: integer classes `(N,)`, or probabilities `(N, K)` beside a whole teacher.
+        labels: integer classes `(N,)`, -100 where a row is to be left out; names of known classes `(N,)`; or one-hot
+            rows or, beside a whole teacher, probabilities `(N, K)`.
         class_names: K names, or a file of them as `tpkd.class_names.read_class_names` takes it; without it those that
             the files of logits carry, or the class numbers. All names that are there are compared.
         ids: N names of the examples, one a line, or an integer array; the row numbers without it. With a teacher cache,
             the sample id of each row, and its view id behind it where the cache has several views.
-        log_probabilities: the logits are log-probabilities, which work alike; every row is checked to sum to one.
+        form: what the files of students and of a whole teacher hold: "logits"; "log-probabilities", which work alike;
+            or "probabilities", whose logarithms are taken. Every row of either is checked to sum to one.
+        label_column: column or array of the labels in their file; without it `labels` or a usual name.
     """
-    source = _open_teacher(teacher, ids)
-    student_arrays = tuple(_open_logits(path) for path in students)
+    key = "probabilities" if form == "probabilities" else "logits"
+    source = _open_teacher(teacher, ids, key)
+    student_arrays = tuple(_open_logits(path, key) for path in students)
     if isinstance(source, TopKFile):
         examples, num_classes = source.examples, source.num_classes or student_arrays[0].shape[1]
         shape_from = str(teacher) if source.num_classes else f"{teacher} and {students[0]}"
@@ -201,18 +207,34 @@ def open_inputs(
         (examples, num_classes), shape_from = source.shape, str(teacher)
     for student in student_arrays:
         if student.shape != (examples, num_classes):
+            transposed = student.shape == (num_classes, examples)
+            hint = ": one of them is transposed; a row per example is expected" if transposed else ""
             raise InputError(
                 f"{student.path}: expected {examples} examples x {num_classes} classes as in {shape_from}, found "
-                f"{student.shape[0]} x {student.shape[1]}"
+                f"{student.shape[0]} x {student.shape[1]}{hint}"
             )
+    names, names_from = _choose_class_names(class_names, num_classes, (source, *student_arrays))
+    top_k = source.k if isinstance(source, TopKFile) else None
+    expected = Expected(examples, num_classes, teacher, _unless_counted(names), names_from, top_k)
+    opened = open_labels(labels, expected, column=label_column)
+    check_class_names(opened.array.class_names, names, found_in=str(labels), expected_in=names_from)
     return DiagnosisInputs(
         student_arrays,
         source,
-        _open_labels(labels, examples, num_classes, source),
-        _choose_class_names(class_names, num_classes, (source, *student_arrays)),
+        opened.array,
+        names,
         None if ids is None else check_ids(ids, examples, teacher),
-        log_probabilities,
+        form,
+        opened.one_hot,
     )
+
+
+def _unless_counted(names: tuple[str, ...]) -> tuple[str, ...] | None:
+    return None if names == tuple(str(index) for index in range(len(names))) else names
+
+
+def _counted_from(start: int, rows: Tensor) -> Tensor:
+    return torch.arange(start, start + len(rows))
 
 
 def _numbered(source: ArrayFile, rows: int) -> Iterator[tuple[int, Tensor]]:
@@ -223,10 +245,11 @@ def _numbered(source: ArrayFile, rows: int) -> Iterator[tuple[int, Tensor]]:
         start += len(block)
 
 
-def _open_logits(path: Path) -> ArrayFile:
-    array = open_array(path, key="logits")
+def _open_logits(path: Path, key: str) -> ArrayFile:
+    array = open_array(path, key=key)
     if len(array.shape) != 2:
-        raise InputError(f"{path}: expected logits of shape (examples, classes), found shape {array.shape}")
+        hint = "" if array.dtype.is_floating_point else "; are these labels?"
+        raise InputError(f"{path}: expected logits of shape (examples, classes), found shape {array.shape}{hint}")
     if not array.dtype.is_floating_point:
         raise InputError(f"{path}: expected floating-point logits, found {_name(array.dtype)}")
     if array.shape[1] < 3:
@@ -239,10 +262,10 @@ def _open_logits(path: Path) -> ArrayFile:
     return array
 
 
-def _open_teacher(path: Path, ids: Path | None) -> ArrayFile | TopKFile:
+def _open_teacher(path: Path, ids: Path | None, key: str) -> ArrayFile | TopKFile:
     if path.is_dir():
         return _open_cached_teacher(path, ids)
-    return open_top_k_file(path) if is_top_k_file(path) else _open_logits(path)
+    return open_top_k_file(path) if is_top_k_file(path) else _open_logits(path, key)
 
 
 def _open_cached_teacher(directory: Path, ids: Path | None) -> ArrayFile | TopKFile:
@@ -256,35 +279,10 @@ def _open_cached_teacher(directory: Path, ids: Path | None) -> ArrayFile | TopKF
     return top_k_of_cache(cache, sample_ids, view_ids)
 
 
-def _open_labels(path: Path, examples: int, num_classes: int, teacher: ArrayFile | TopKFile) -> ArrayFile:
-    array = open_array(path, key="labels")
-    if array.dtype.is_floating_point:
-        _check_soft_shape(array, (examples, num_classes), teacher)
-        return array
-    if array.dtype == torch.bool:
-        raise InputError(f"{path}: expected integer class labels or probabilities, found {_name(array.dtype)}")
-    if array.shape != (examples,):
-        raise InputError(f"{path}: expected {examples} labels as in {teacher.path}, found shape {array.shape}")
-    return array
-
-
-def _check_soft_shape(labels: ArrayFile, shape: tuple[int, int], teacher: ArrayFile | TopKFile) -> None:
-    if isinstance(teacher, TopKFile):
-        raise InputError(
-            f"{labels.path}: expected integer class labels, found {_name(labels.dtype)}: {teacher.path} kept only its "
-            f"top {teacher.k} classes, and probabilities as labels need the logits of all"
-        )
-    if labels.shape != shape:
-        raise InputError(
-            f"{labels.path}: expected integer class labels of shape {shape[:1]} or probabilities of shape {shape}, "
-            f"found {_name(labels.dtype)} of shape {labels.shape}"
-        )
-
-
 def _choose_class_names(
     given: Path | Sequence[str] | None, num_classes: int, arrays: tuple[ArrayFile | TopKFile, ...]
-) -> tuple[str, ...]:
-    """The given names, or those that files of logits carry; the class numbers where there are none."""
+) -> tuple[tuple[str, ...], str]:
+    """The given names, or those that files of logits carry, and where they are from; else the class numbers."""
     teacher = arrays[0].path
     named = [array for array in arrays if known_names(array.class_names) is not None]
     for array in named[1:]:
@@ -303,33 +301,46 @@ def _choose_class_names(
         way_out = "leave the names out to take those that the file carries"
         expected_in = str(named[0].path)
         check_class_names(names, named[0].class_names, found_in=source, expected_in=expected_in, way_out=way_out)
-    return names
+    return names, source
 
 
-def _refuse_first_outlier(source: ArrayFile, logits: Tensor, start: int) -> None:
+def _refuse_first_outlier(source: ArrayFile, logits: Tensor, numbers: Tensor) -> None:
     row, column = (~(logits.abs() <= LARGEST_LOGIT)).nonzero()[0].tolist()
     raise InputError(
-        f"{source.path}: row {start + row}: expected finite logits, found {logits[row, column]} at class {column}"
+        f"{source.path}: row {numbers[row]}: expected finite logits, found {logits[row, column]} at class {column}"
     )
 
 
-def _check_normalised(source: ArrayFile, logits: Tensor, start: int) -> None:
-    tolerance = 1e-2 if source.dtype in _HALF else 1e-4
-    sums = logits.exp().sum(-1)
-    wrong = (sums - 1).abs() > tolerance
+def _check_positive(source: ArrayFile, probabilities: Tensor, numbers: Tensor) -> None:
+    wrong = probabilities <= 0
     if wrong.any():
-        row = int(wrong.nonzero()[0])
+        row, column = wrong.nonzero()[0].tolist()
+        value = probabilities[row, column].item()
+        hint = ": its logarithm is not finite; store logits or log-probabilities" if value == 0 else ""
         raise InputError(
-            f"{source.path}: row {start + row}: expected log-probabilities whose exponentials sum to 1, "
-            f"found a sum of {sums[row].item():.6g}"
+            f"{source.path}: row {numbers[row]}: expected positive probabilities, found {value:g} at class "
+            f"{column}{hint}"
         )
 
 
-def _refuse_probabilities(source: ArrayFile, logits: Tensor) -> None:
-    if are_probabilities(logits, source.dtype):
+def _precision(source: ArrayFile) -> torch.dtype:
+    """That in which numbers were stored; those of text files are often rounded to a few digits."""
+    return torch.float16 if source.path.suffix in DELIMITERS else source.dtype
+
+
+def _check_total(source: ArrayFile, sums: Tensor, numbers: Tensor, what: str) -> None:
+    wrong = (sums - 1).abs() > (1e-2 if _precision(source) in _HALF else 1e-4)
+    if wrong.any():
+        row = int(wrong.nonzero()[0])
+        found = f"expected {what} sum to 1, found a sum of {sums[row].item():.6g}"
+        raise InputError(f"{source.path}: row {numbers[row]}: {found}")
+
+
+def _refuse_probabilities(source: ArrayFile, logits: Tensor, numbers: Tensor) -> None:
+    if are_probabilities(logits, _precision(source)):
         raise InputError(
-            f"{source.path}: row 0: expected logits, found probabilities (nonnegative, with sum 1); "
-            "pass their logarithms with --log-probabilities"
+            f"{source.path}: row {numbers[0]}: expected logits, found probabilities (nonnegative, with sum 1); "
+            "say so with --probabilities, or pass their logarithms with --log-probabilities"
         )
 
 
@@ -337,17 +348,6 @@ def _normalised(labels: Tensor) -> Tensor:
     """Probabilities that were looked at, divided by their sums, which rounding leaves near one."""
     shares = labels.double()
     return shares / shares.sum(-1, keepdim=True)
-
-
-def _check_label_values(source: ArrayFile, labels: Tensor, start: int, num_classes: int) -> None:
-    indices = class_indices(labels)
-    outside = (indices < 0) | (indices >= num_classes)
-    if outside.any():
-        row = int(outside.nonzero()[0])
-        raise InputError(
-            f"{source.path}: row {start + row}: expected a label from 0 to {num_classes - 1}, "
-            f"found {labels[row].item()}"
-        )
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from tpkd.diagnosis.charts import student_charts, trend_charts
 from tpkd.diagnosis.file_names import short_names
 from tpkd.diagnosis.marks import SIGNS, bound_of, kind_of
+from tpkd.diagnosis.next_steps import next_steps
 from tpkd.diagnosis.reading import CAVEAT, read_student, read_trend, record_notes
 from tpkd.diagnosis.record import DiagnosisRecord, StudentDiagnosis
 from tpkd.report.html import content_markup, page_template
@@ -50,6 +51,7 @@ def diagnosis_page(record: DiagnosisRecord) -> str:
         short=dict(zip(files, short_names(files), strict=True)).get,
         notes=record_notes(record),
         reading=read_student(student),
+        next_steps=next_steps(record),
         marked=_marked(student),
         trend=read_trend(record) if last else None,
         caveat=CAVEAT,

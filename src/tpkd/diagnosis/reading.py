@@ -17,6 +17,12 @@ CAVEAT = (
 def record_notes(record: DiagnosisRecord) -> list[str]:
     """What one has to know before the numbers: nothing, for a whole teacher, classes as labels and the paper's step."""
     notes = []
+    if record.ignored:
+        one = record.ignored == 1
+        rows = f"{count(record.ignored)} row{'' if one else 's'} with the label -100 {'is' if one else 'are'} left out"
+        notes.append(f"{rows}; {count(record.students[0].examples)} examples enter the numbers.")
+    if record.one_hot_labels:
+        notes.append("The labels are one-hot rows: the class of an example is the place of its 1.")
     if record.truncation:
         notes.append(_truncation_note(record.truncation, record.students[0].num_classes))
     if record.soft_labels:

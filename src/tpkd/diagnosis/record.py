@@ -202,3 +202,7 @@ class DiagnosisRecord(Record):
     """Of the step that `compensation`, `retention` and `update_cosine` speak of."""
     temperature: float = added(1.0)
     """Of the same step."""
+    ignored: int = added(0)
+    """Rows whose label is -100; they enter nothing."""
+    one_hot_labels: bool = added(False)
+    """Whether the classes were read from one-hot rows."""

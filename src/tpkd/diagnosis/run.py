@@ -12,7 +12,7 @@ from tpkd.competence.counts import AnswerCounts
 from tpkd.diagnosis.block import Block, diagnose_block
 from tpkd.diagnosis.examples import costliest_examples
 from tpkd.diagnosis.frontier import EQUAL_BELOW, frontier_of
-from tpkd.diagnosis.inputs import DiagnosisInputs
+from tpkd.diagnosis.inputs import Checked, DiagnosisInputs
 from tpkd.diagnosis.record import (
     ClassPair,
     ClassState,
@@ -84,13 +84,14 @@ def diagnose_files(
         advance: called with the student and a number of rows whenever they are done.
     """
     rows = max(1, block_elements // inputs.num_classes)
-    known_examples = inputs.check_values(rows)
+    checked = inputs.check_values(rows)
     students, soft_labels = [], None
     for student in inputs.students:
-        totals = _Totals(known_examples, inputs)
-        for start, z, zt, y in inputs.blocks(student, rows):
-            totals.add(diagnose_block(start, z, zt, y, beta=beta, temperature=temperature))
-            advance(student, len(y))
+        totals = _Totals(inputs, checked)
+        for numbers, z, zt, y, read in inputs.blocks(student, rows):
+            if len(numbers):
+                totals.add(diagnose_block(numbers, z, zt, y, beta=beta, temperature=temperature))
+            advance(student, read)
         students.append(totals.finish(str(student.path), inputs))
         soft_labels = totals.soft_labels.finish() if totals.soft_labels else None
     return DiagnosisRecord(
@@ -102,6 +103,8 @@ def diagnose_files(
         soft_labels,
         float(beta),
         float(temperature),
+        checked.ignored,
+        inputs.one_hot_labels,
     )
 
 
@@ -131,15 +134,15 @@ def write_text(path: Path, text: str) -> None:
 class _Totals:
     """Everything that is kept of one student."""
 
-    def __init__(self, known_examples: int, inputs: DiagnosisInputs) -> None:
-        num_classes = inputs.num_classes
+    def __init__(self, inputs: DiagnosisInputs, checked: Checked) -> None:
+        num_classes, self.examples = inputs.num_classes, inputs.examples - checked.ignored
         self.means = ClassMeans(num_classes)
         self.conditional_loss, self.transfer_cost = GrowingHistogram(), GrowingHistogram()
         self.confidence, self.answers = ConfidenceBins(), AnswerCounts(num_classes)
         self.pairs = PairTable(num_classes) if num_classes <= PAIR_TABLE_CLASSES else None
         self.costliest = CostliestExamples(COSTLIEST_EXAMPLES)
         # Bounded in elements too: 32 MB for either model, however many classes.
-        self.sample = UniformSample(known_examples, min(FRONTIER_SAMPLE, 2**22 // num_classes))
+        self.sample = UniformSample(checked.known_examples, min(FRONTIER_SAMPLE, 2**22 // num_classes))
         self.without_label = WithoutLabelTotals() if isinstance(inputs.teacher, TopKFile) else None
         self.soft_labels = SoftLabelTotals(num_classes) if inputs.has_soft_labels else None
 
@@ -166,7 +169,7 @@ class _Totals:
         soft = self.soft_labels
         return StudentDiagnosis(
             file=file,
-            examples=inputs.examples,
+            examples=self.examples,
             num_classes=inputs.num_classes,
             blocked_examples=means.blocked_examples,
             blocked_share=over_all["blocked"],

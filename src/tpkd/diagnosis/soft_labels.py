@@ -37,6 +37,8 @@ def check_soft_labels(source: ArrayFile, labels: Float[Tensor, "rows K"], start:
     if wrong.any():
         row = int(wrong.nonzero()[0])
         found = f"least entry {least[row].item():g} and sum {sums[row].item():g}"
+        if least[row] < 0:
+            found += "; are these logits instead of labels?"
         if not shares[row].any():
             found = "only zeros: leave the row out of all files"
         raise InputError(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tpkd.arrays import ArrayFile, array_names, open_array
+from tpkd.diagnosis.labels import IGNORED
 from tpkd.errors import InputError
 from tpkd.geometry.inputs import class_indices
 from tpkd.geometry.top_k import EMPTY, TopK, check_top_k
@@ -138,41 +139,49 @@ class TopKChecks:
         self._hash = hashlib.sha256()
 
     def add(self, start: int, top_k: TopK, labels: Tensor) -> None:
-        """Look at a block that begins at row `start`."""
+        """Look at a block that begins at row `start`; of rows that are left out, only at their labels."""
+        self._hash.update(labels.numpy().astype("<i8").tobytes())
+        kept_rows = labels != IGNORED
+        numbers = torch.arange(start, start + len(labels))[kept_rows]
+        if len(numbers):
+            self._add_rows(numbers, top_k[kept_rows], labels[kept_rows])
+
+    def _add_rows(self, numbers: Tensor, top_k: TopK, labels: Tensor) -> None:
         path = self.teacher.path
         try:
             check_top_k(top_k, self.num_classes, name=str(path))
         except ValueError as error:
-            raise InputError(_with_row(str(error), path, start)) from error
+            raise InputError(_with_row(str(error), path, numbers)) from error
         kept = top_k.indices != EMPTY
-        _refuse_rows(
-            ~kept.any(-1), start, path, "indices", "at least one class", "none: leave the row out of all files"
-        )
+        empty = ~kept.any(-1)
+        if empty.any():
+            row = int(numbers[empty][0])
+            found = "found none: leave the row out of all files"
+            raise InputError(f"{path}: indices: row {row}: expected at least one class, {found}")
         is_label = kept & (top_k.indices == labels.unsqueeze(-1))
         log_probs = top_k.log_probs.double().masked_fill(~kept, -torch.inf)
         among = log_probs.masked_fill(~is_label, -torch.inf).amax(-1)
         log_label, known = among, is_label.any(-1)
         if top_k.label_log_probs is not None:
             stored = top_k.label_log_probs.double()
-            self._check_same_label(start, stored, among, known)
+            self._check_same_label(numbers, stored, among, known)
             log_label, known = torch.where(stored.isnan(), among, stored), known | ~stored.isnan()
         # Where no class is left out, whatever is given as their total is not looked at.
         all_given = known & ((kept & ~is_label).sum(-1) + 1 >= self.num_classes)
-        self._check_total(start, top_k, log_probs.masked_fill(is_label, -torch.inf), log_label, all_given)
+        self._check_total(numbers, top_k, log_probs.masked_fill(is_label, -torch.inf), log_label, all_given)
         self.with_label += int(known.sum())
-        self._hash.update(labels.numpy().astype("<i8").tobytes())
 
-    def _check_same_label(self, start: int, stored: Tensor, among: Tensor, is_among: Tensor) -> None:
+    def _check_same_label(self, numbers: Tensor, stored: Tensor, among: Tensor, is_among: Tensor) -> None:
         differs = is_among & ~stored.isnan() & ~torch.isclose(stored, among, rtol=_slack(self.teacher.dtype), atol=1e-4)
         if differs.any():
             row = int(differs.nonzero()[0])
             raise InputError(
-                f"{self.teacher.path}: label_log_probs: row {start + row}: expected {among[row].item():g}, which "
+                f"{self.teacher.path}: label_log_probs: row {numbers[row]}: expected {among[row].item():g}, which "
                 f"log_probs has for the label in {self.labels.path}, found {stored[row].item():g}: are these the "
                 "labels that the teacher's file was made with?"
             )
 
-    def _check_total(self, start: int, top_k: TopK, others: Tensor, log_label: Tensor, all_given: Tensor) -> None:
+    def _check_total(self, numbers: Tensor, top_k: TopK, others: Tensor, log_label: Tensor, all_given: Tensor) -> None:
         """What is given sums to at most one, and with the rest to one; raw logits and other labels seldom do."""
         given = torch.cat([others, log_label.unsqueeze(-1)], dim=-1)
         total = given.exp().sum(-1)
@@ -185,7 +194,7 @@ class TopKChecks:
             row = int(wrong.nonzero()[0])
             parts = ["log_probs", *(name for name in OPTIONAL if getattr(top_k, name) is not None)]
             raise InputError(
-                f"{self.teacher.path}: row {start + row}: expected {', '.join(parts)} to be log-probabilities of "
+                f"{self.teacher.path}: row {numbers[row]}: expected {', '.join(parts)} to be log-probabilities of "
                 f"different classes with a total of {expected}, found a total of {total[row].item():.6g}: are these "
                 "logits, or other labels than the teacher's file was made with?"
             )
@@ -217,19 +226,13 @@ def _slack(dtype: torch.dtype) -> float:
     return max(1e-4, 2 * torch.finfo(dtype).eps)
 
 
-def _with_row(message: str, path: Path, start: int) -> str:
+def _with_row(message: str, path: Path, numbers: Tensor) -> str:
     """A message about a row of a block, as one about a row of the file: key first, then the row."""
     found = re.fullmatch(r"(\w+): (.*), got (.*) in row (\d+)", message.removeprefix(f"{path}: "))
     if found is None:
         return message
     name, expected, value, row = found.groups()
-    return f"{path}: {name}: row {start + int(row)}: {expected}, found {value}"
-
-
-def _refuse_rows(wrong: Tensor, start: int, path: Path, name: str, expected: str, found: str) -> None:
-    if wrong.any():
-        row = start + int(wrong.nonzero()[0])
-        raise InputError(f"{path}: {name}: row {row}: expected {expected}, found {found}")
+    return f"{path}: {name}: row {numbers[int(row)]}: {expected}, found {value}"
 
 
 def _refuse(path: Path, name: str, expected_and_found: str) -> None:

@@ -4,6 +4,7 @@
 and temperatures, with proofs on pages 11, 12 and 13 of the theory in the documentation.
 """
 
+from tpkd.geometry.averaging import average_conditionals, average_probabilities
 from tpkd.geometry.cone import in_conditional_plane, in_safe_cone, project_safe_cone
 from tpkd.geometry.constants import (
     PAPER_BETA,
@@ -45,6 +46,8 @@ __all__ = [
     "Split",
     "TopK",
     "alignment_bound",
+    "average_conditionals",
+    "average_probabilities",
     "binary_kl_divergence",
     "clipped_teacher",
     "coefficient_constant",

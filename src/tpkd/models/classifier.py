@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from tpkd.models.depth import block_depths
+
 Inputs = Tensor | Mapping[str, Tensor]
 """Vectors `(N, D)`, images `(N, C, H, W)`, or for text `input_ids` and `attention_mask`, each `(N, T)`."""
 
@@ -67,6 +69,14 @@ class Classifier(nn.Module, ABC):
     def head_names(self) -> frozenset[str]:
         """Names in the state dict that depend on the classes."""
         return parameter_names(self, (self.classifier,))
+
+    def parameter_depths(self) -> dict[str, int]:
+        """How many layers each parameter is away from the head, whose own are 0.
+
+        Raises:
+            InputError: its layers cannot be told apart.
+        """
+        return block_depths(self, self.head_names)
 
     def heads_without(self, names: Collection[str]) -> dict[str, str]:
         """Parameters of optional heads that are missing from weights with these names.

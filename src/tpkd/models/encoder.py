@@ -1,7 +1,7 @@
 """Text encoders of the transformers library, built from a shape or loaded from a folder, with a linear head."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,12 @@ from torch import Tensor, float32, nn
 from tpkd.class_names import names_from_id2label
 from tpkd.errors import InputError, extra, some
 from tpkd.files import file_size
+from tpkd.hub import hub_answers, hub_or_cache
 from tpkd.models.classifier import Classifier, Inputs, ModelOutput
 from tpkd.models.heads import random_head
 from tpkd.models.options import BertOptions, HFOptions
 
+_NO_HUB = "the hub does not answer, and no copy is in its cache; where there is a network, save it with save_pretrained"
 _DROPOUTS = (
     *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"),
     *("dropout", "attention_dropout", "seq_classif_dropout"),  # DistilBERT's names for the same settings
@@ -42,6 +44,19 @@ class TextClassifier(Classifier):
 
     def _set_classifier(self, linear: nn.Linear) -> None:
         self.head = linear
+
+    def parameter_depths(self) -> dict[str, int]:
+        """How many layers each parameter is away from the head; encoders that share weights between layers have none.
+
+        Raises:
+            InputError: its layers cannot be told apart.
+        """
+        depths, expected = super().parameter_depths(), len(self.layer_sizes) - 1
+        found = max(depths.values()) - 1
+        if found != expected:
+            kind = type(self.network).__name__
+            raise InputError(f"expected {expected} layers with weights of their own in {kind}, found {found}")
+        return depths
 
     def _outputs(self, inputs: Inputs, layers: Sequence[int]) -> ModelOutput:
         if isinstance(inputs, Tensor) or not {"input_ids", "attention_mask"} <= inputs.keys():
@@ -190,13 +205,15 @@ def loading(source: str) -> Iterator[None]:
     for path in sorted(Path(source).iterdir()) if Path(source).is_dir() else ():
         if path.exists() and not path.is_dir():
             file_size(path)  # of a regular file, links followed; the library would wait for a pipe
-    verbosity, progress = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    verbosity, progress, local = logging.get_verbosity(), logging.is_progress_bar_enabled(), Path(source).exists()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        yield
+        with nullcontext() if local else hub_or_cache():
+            yield
     except Exception as error:  # a bad config.json can fail anywhere in the library
-        raise InputError(f"hf:{source}: cannot be loaded: {_reason(error)}") from error
+        problem = _reason(error) if local or hub_answers() else _NO_HUB
+        raise InputError(f"hf:{source}: cannot be loaded: {problem}") from error
     finally:
         logging.set_verbosity(verbosity)
         if progress:

@@ -33,7 +33,8 @@ class MLP(Classifier):
     def _outputs(self, inputs: Inputs, layers: Sequence[int]) -> ModelOutput:
         x = tensor_inputs(inputs).flatten(1)
         if x.shape[1] != self.layer_sizes[0]:
-            raise ValueError(f"inputs: expected {self.layer_sizes[0]} numbers per example, got {x.shape[1]}")
+            way_out = f"set options: {{input_size: {x.shape[1]}}}"
+            raise ValueError(f"inputs: expected {self.layer_sizes[0]} numbers per example, got {x.shape[1]}; {way_out}")
         states = [x]
         for layer in self.layers:
             states.append(self.dropout(functional.relu(layer(states[-1]))))

@@ -21,6 +21,8 @@ from tpkd.models.vision import NO_WEIGHTS, build_timm, check_timm
 from tpkd.models.weights import load_weights
 
 HEADS = ("own", "random")
+OWN = "python"
+"""The name of a network that a program brings along."""
 _KNOWN = ("builtin:mlp", "builtin:bert", *(f"builtin:resnet{depth}" for depth in (8, 20, 32, 44, 56, 110)))
 _RESNET = re.compile(r"builtin:resnet(\d{1,3})")
 _EXPECTED = "builtin:mlp, builtin:resnet8 (20, 32, 44, 56, 110), builtin:bert, timm:NAME or hf:PATH_OR_ID"
@@ -47,7 +49,8 @@ def build_model(spec: ModelSpec) -> Classifier:
     with _seeded(spec.seed):
         model = _build(spec)
     if spec.weights is not None:
-        load_weights(model, spec.weights, skip=model.head_names if spec.head == "random" else ())
+        skip = model.head_names if spec.head == "random" else ()
+        load_weights(model, spec.weights, skip=skip, weight_map=spec.weight_map)
         model.untrained = None
         model.class_names = recorded_names(spec.weights)
     if spec.head == "random":
@@ -62,6 +65,9 @@ def check_model(name: str) -> None:
     Example:
         >>> check_model("builtin:resnet20")
     """
+    if name == OWN:
+        problem = f"{OWN!r} is a network that a program gives to tpkd.training.fit"
+        raise InputError(f"model: {problem}, and cannot be built without that program")
     kind, _, rest = name.partition(":")
     depth = _resnet_depth(name)
     if name in ("builtin:mlp", "builtin:bert") or (depth >= 8 and depth % 6 == 2) or (kind == "hf" and rest):

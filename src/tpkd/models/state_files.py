@@ -1,7 +1,5 @@
 """State dicts on disk: safetensors, or torch's own files, from which only tensors are read."""
 
-import re
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tpkd.errors import InputError, reason
-from tpkd.files import open_regular, open_safetensors
+from tpkd.arrays.torch_files import load_tensors
+from tpkd.errors import InputError
+from tpkd.files import open_safetensors
 
 PICKLED = (".pth", ".pt", ".bin")
 """Suffixes of torch's own format."""
@@ -60,32 +59,13 @@ def open_state(path: str | Path) -> Iterator[StateFile]:
 
 
 def _read_pickled(path: Path) -> StateFile:
-    try:
-        # torch warns about pickle protocols before it reads or refuses them.
-        with open_regular(path) as file, warnings.catch_warnings(action="ignore"):
-            content = torch.load(file, map_location="cpu", weights_only=True)
-    except InputError:
-        raise
-    except Exception as error:  # a pickle can be broken in any way; none of our code runs inside
-        raise InputError(f"{path}: {_refusal(error)}") from error
+    content = load_tensors(path)
     key = _state_key(path, content)
     place = str(path) if key is None else f"{path} ({key!r})"
     state: dict[str, Tensor] = content if key is None else content[key]
     for name, value in state.items():
         _check_entry(path if key is None else f"{path}: {key!r}", name, value)
     return StateFile(place, key, {name: tuple(value.shape) for name, value in state.items()}, state.__getitem__)
-
-
-def _refusal(error: Exception) -> str:
-    """Why torch refused a file; its own message advises to let the file run code."""
-    forbidden = re.search(r"GLOBAL (\S+)", str(error))
-    if forbidden:
-        return (
-            f"expected weights alone, found {forbidden[1]}, which reading would run; where you trust the file, keep "
-            "its state dict with safetensors.torch.save_file"
-        )
-    words = reason(error)
-    return f"damaged or not what its suffix says: {words if len(words) < 200 else type(error).__name__}"
 
 
 def _state_key(path: Path, content: Any) -> str | None:

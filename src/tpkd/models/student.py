@@ -11,6 +11,7 @@ from tpkd.config.schema import RunConfig, StudentConfig
 from tpkd.data.batches import PlainBatches, load_batches
 from tpkd.data.dataset import Dataset
 from tpkd.data.slicing import to_device
+from tpkd.errors import InputError
 from tpkd.models.checks import check_inputs, check_student_classes
 from tpkd.models.classifier import Classifier, extract_features
 from tpkd.models.heads import fit_probe
@@ -54,6 +55,9 @@ def _probe(
         )
         load_weights(probe, path)
         return probe
+    if not dataset.labelled:
+        problem = "expected own or random, or a probe_file: a probe is fitted to labels, and the training part has none"
+        raise InputError(f"head: {problem}")
     preparation, device = student_preparation(config, dataset), device or torch.device("cpu")
     batches = PlainBatches(dataset, preparation, batch_size=config.evaluation.batch_size)
     inputs = (to_device(batch.inputs, device) for batch in load_batches(batches, workers=config.workers))

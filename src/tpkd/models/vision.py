@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from tpkd.class_names import known_names
 from tpkd.errors import InputError, did_you_mean, extra
+from tpkd.hub import hub_or_cache
 from tpkd.models.classifier import Classifier, Inputs, ModelOutput, parameter_names, tensor_inputs
 from tpkd.models.options import TimmOptions
 
@@ -60,6 +61,21 @@ class TimmClassifier(Classifier):
         """Remove the heads; the network uses its remaining ones."""
         for head in heads:
             setattr(self.network, head, None)
+
+    def parameter_depths(self) -> dict[str, int]:
+        """How many layers each parameter is away from the head, as timm counts them where it does.
+
+        Raises:
+            InputError: its layers cannot be told apart.
+        """
+        network: Any = self.network
+        if not hasattr(network, "group_matcher"):
+            return super().parameter_depths()
+        from timm.models import group_parameters
+
+        layers = group_parameters(network, network.group_matcher(coarse=False), reverse=True)
+        last = max(layers.values())
+        return {f"network.{name}": last - layer for name, layer in layers.items()}
 
     def _set_classifier(self, linear: nn.Linear) -> None:
         path = next(name for name, module in self.network.named_modules() if module is self.classifier)
@@ -120,7 +136,8 @@ def build_timm(name: str, num_classes: int, options: TimmOptions) -> TimmClassif
 def _fetching(name: str) -> Iterator[None]:
     """Report in one line that published weights cannot be fetched, whatever exception the libraries raise."""
     try:
-        yield
+        with hub_or_cache():
+            yield
     except Exception as error:  # five libraries are involved, each with its own exceptions
         words = str(error).strip().splitlines()
         reason = f"{type(error).__name__}: {words[0]}" if words else type(error).__name__

@@ -4,11 +4,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from tpkd.geometry.averaging import average_conditionals, average_probabilities
 from tpkd.geometry.inputs import check_positive
 from tpkd.geometry.top_k import TopK
 from tpkd.objectives.reduction import check_weight
@@ -56,6 +57,9 @@ BATCH_NEEDS = frozenset(field.name for field in fields(Batch)) - _NEVER_NEEDED
 LOOP_NEEDS = frozenset({"objective_gradients", "post_step"})
 """What a loop does rather than holds: one gradient a loss, and a second evaluation of the batch after the step."""
 
+TeacherAverage = Literal["probabilities", "conditionals"]
+"""What is averaged over several teachers: whole distributions, or those over incorrect classes."""
+
 
 class PaperAccuracy(NamedTuple):
     """What the paper measured: mean and sample standard deviation in percent over three seeds, by domain."""
@@ -91,11 +95,23 @@ class Objective(ABC):
     """Whether labels may be probabilities, as those of mixup."""
     top_k_condition: ClassVar[str] = ""
     """What to set so that `takes_top_k`, where there is something."""
+    average_condition: ClassVar[str] = ""
+    """What to set so that there is a `teacher_average`, where there is something."""
 
     @property
     def takes_top_k(self) -> bool:
         """Whether the teacher may be truncated to its top classes, under these settings."""
         return False
+
+    @property
+    def teacher_average(self) -> TeacherAverage | None:
+        """Which average of several teachers the objective learns from, under these settings; None where none fits."""
+        return None
+
+    @property
+    def teacher_temperature(self) -> float:
+        """The temperature at which the objective looks at its teacher, and so averages several; 1 without one."""
+        return float(getattr(self, "temperature", 1.0))
 
     @property
     def step_temperature(self) -> float:
@@ -170,6 +186,47 @@ class Objective(ABC):
                 f"teacher_logits: objective {name!r} needs all classes, got a teacher truncated to its top "
                 f"{teacher.k}: {remedy}"
             )
+
+    def average_teachers(
+        self, teacher_logits: Sequence[Tensor], labels: Tensor | None, weights: Sequence[float] | None = None
+    ) -> Tensor:
+        """What takes the place of one teacher's logits in a batch where there are several teachers.
+
+        Args:
+            teacher_logits: those of each teacher, `(N, K)` or `(N, K, d1, ...)`.
+            labels: as in a batch; they are looked at where conditionals are averaged.
+            weights: one positive number per teacher; equal by default.
+
+        Raises:
+            ValueError: several teachers have no average that this objective could learn from.
+
+        Example:
+            >>> from tpkd.objectives import create
+            >>> teachers = torch.tensor([[0.98, 0.01, 0.01]]).log(), torch.tensor([[0.5, 0.4, 0.1]]).log()
+            >>> create("tpkd").average_teachers(teachers, torch.tensor([0]))[:, 1:].softmax(-1)
+            tensor([[0.6500, 0.3500]])
+            >>> create("kd", temperature=1.0).average_teachers(teachers, torch.tensor([0]))[:, 1:].softmax(-1)
+            tensor([[0.7885, 0.2115]])
+        """
+        if self.teacher_average is None:
+            remedy = (
+                self.average_condition or "use one teacher, or an objective that averages several, such as tpkd or kd"
+            )
+            raise ValueError(f"teacher_logits: objective {self.name!r} learns from one teacher, got several: {remedy}")
+        last = [logits if logits.ndim == 1 else logits.movedim(1, -1) for logits in teacher_logits]
+        if self.teacher_average == "probabilities":
+            average = average_probabilities(last, weights=weights, temperature=self.teacher_temperature)
+        else:
+            if labels is None:
+                raise ValueError(f"labels: objective {self.name!r} averages over incorrect classes, got None")
+            soft = labels.is_floating_point() and labels.ndim > 1
+            average = average_conditionals(
+                last,
+                labels.movedim(1, -1) if soft else labels,
+                weights=weights,
+                temperature=self.teacher_temperature,
+            )
+        return average if average.ndim == 1 else average.movedim(-1, 1)
 
     @abstractmethod
     def compute_losses(self, batch: Batch) -> dict[str, Tensor]:

@@ -34,6 +34,7 @@ class SafeFullKL(DirectionObjective):
     summary = "control: label gradient plus the projected full-imitation gradient"
     control = True
     ablation = ("Safe full-KL", "h + Π(p − t)/2")
+    teacher_average = "probabilities"
     paper_accuracy = PaperAccuracy(vision=(87.21, 0.04), text=(93.33, 0.29))
 
     @property

@@ -55,6 +55,7 @@ class DKD(RowObjective):
     title = "DKD"
     summary = "cross-entropy plus separate weights for teacher confidence and non-target relations"
     source = "Zhao et al. 2022; mdistiller"
+    teacher_average = "probabilities"
     reconstruction = "the vision warm-up length is not stated; 20 epochs as released (the paper's text: 2)"
     min_classes = 3  # with two classes there are no relations between incorrect ones
     paper_accuracy = PaperAccuracy(vision=(84.53, 0.09), text=(93.59, 0.20))

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tpkd.geometry.correct import target_entry
-from tpkd.objectives.base import Batch, PaperAccuracy
+from tpkd.objectives.base import Batch, PaperAccuracy, TeacherAverage
 from tpkd.objectives.kd import imitation_rows
 from tpkd.objectives.reduction import IGNORE_INDEX, as_rows, denominator
 from tpkd.objectives.registry import register
@@ -45,6 +45,12 @@ class _DataPartition(RowObjective):
     source = "Roth et al. 2024; FantasticGains"
     supervised: ClassVar[bool]
     """Whether the label decides which of the two is the surer one."""
+    average_condition = "set temperature=1, where teachers are chosen and imitated by the same probabilities"
+
+    @property
+    def teacher_average(self) -> TeacherAverage | None:
+        """At temperature 1 alone, at which the surer one is always chosen: no one teacher has both averages."""
+        return "probabilities" if self.temperature == 1 else None
 
     def row_losses(self, student: Tensor, teacher: Tensor, labels: Tensor, initial_logits: Tensor) -> Tensor:
         chosen = selects_teacher(teacher, initial_logits, labels if self.supervised else None)

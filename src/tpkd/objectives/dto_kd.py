@@ -20,7 +20,7 @@ from tpkd.objectives.balance import (
     literal_gradient,
     min_norm_weights,
 )
-from tpkd.objectives.base import Batch, Objective, PaperAccuracy
+from tpkd.objectives.base import Batch, Objective, PaperAccuracy, TeacherAverage
 from tpkd.objectives.cross_entropy import cross_entropy_loss
 from tpkd.objectives.kl_dist import kl_dist_loss
 from tpkd.objectives.reduction import IGNORE_INDEX, as_rows, check_weight, reduce_rows, without_ignored
@@ -95,6 +95,7 @@ class DTOKD(Objective):
         "and the feature term are our reading"
     )
     paper_accuracy = PaperAccuracy(vision=(87.81, 0.11), text=(93.46, 0.23))
+    average_condition = "set layer_features=none, because layers of different networks have no common average"
 
     def check(self) -> None:
         """Refuse an unknown variant, and set up what the settings ask for."""
@@ -131,6 +132,11 @@ class DTOKD(Objective):
         if self._uses_features:
             needs |= {"layer_features", "teacher_layer_features"}
         return frozenset(needs)
+
+    @property
+    def teacher_average(self) -> TeacherAverage | None:
+        """Without layer features: those of different networks have no common average."""
+        return None if self._uses_features else "probabilities"
 
     @property
     def separable(self) -> bool:

@@ -62,6 +62,7 @@ class KD(RowObjective):
     summary = "cross-entropy plus imitation of the softened teacher"
     takes_soft_labels = True
     source = "Hinton et al. 2015; mdistiller"
+    teacher_average = "probabilities"
     reconstruction = "the label weight: the paper states a distillation coefficient of 1, read as CE + KD"
     paper_accuracy = PaperAccuracy(vision=(87.58, 0.07), text=(93.46, 0.34))
 

@@ -20,6 +20,7 @@ class KLDist(RowObjective):
     summary = "full imitation of the teacher, without labels"
     takes_soft_labels = True
     source = "Roth et al. 2024; FantasticGains"
+    teacher_average = "probabilities"
     needs = frozenset({"teacher_logits"})
     paper_accuracy = PaperAccuracy(vision=(82.26, 0.05), text=(93.38, 0.19))
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, dataclass_transform
 
 import tpkd.objectives
 from tpkd.errors import did_you_mean
-from tpkd.objectives.base import BATCH_NEEDS, LOOP_NEEDS, Objective, PaperAccuracy
+from tpkd.objectives.base import BATCH_NEEDS, LOOP_NEEDS, Objective, PaperAccuracy, TeacherAverage
 
 GROUP = "tpkd.objectives"
 """The entry points of other packages, each a module or a class that registers itself when it is imported."""
@@ -46,6 +46,8 @@ class MethodDescription:
     takes_soft_labels: bool
     takes_top_k: bool
     """Whether the teacher may be truncated, under the default settings."""
+    teacher_average: TeacherAverage | None
+    """Which average of several teachers it learns from, under the default settings; None where it refuses several."""
     control: bool
     ablation: tuple[str, str] | None
     paper_accuracy: PaperAccuracy | None

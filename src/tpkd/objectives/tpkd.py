@@ -12,7 +12,7 @@ from tpkd.geometry.directions import check_beta, named_direction
 from tpkd.geometry.divergences import conditional_loss, label_loss
 from tpkd.geometry.inputs import can_read_values, check_ignore_index, check_positive, computation_dtype
 from tpkd.geometry.top_k import TopK, check_top_k_batch
-from tpkd.objectives.base import PaperAccuracy
+from tpkd.objectives.base import PaperAccuracy, TeacherAverage
 from tpkd.objectives.injection import inject_direction, refuse_transforms
 from tpkd.objectives.reduction import (
     check_class_axis,
@@ -317,6 +317,11 @@ class DirectionObjective(RowObjective):
     def takes_top_k(self) -> bool:
         """At every temperature: the student completes what was cut."""
         return True
+
+    @property
+    def teacher_average(self) -> TeacherAverage | None:
+        """Conditionals, which are all that is learned from the teacher."""
+        return "conditionals"
 
     @property
     def step_temperature(self) -> float:

@@ -23,6 +23,7 @@ class XEKL(RowObjective):
     summary = "one mixture of imitation and cross-entropy"
     takes_soft_labels = True
     source = "Roth et al. 2024; FantasticGains"
+    teacher_average = "probabilities"
     reconstruction = (
         "the mix is not stated, 0.5 as released; the release's label term applies softmax twice "
         "(label_term='double-softmax'), the intended one is the default"

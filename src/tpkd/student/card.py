@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from tpkd.config.schema import RunConfig
+from tpkd.config.schema import RunConfig, TeacherConfig
 from tpkd.files import read_parsed
 from tpkd.training.directory import ENVIRONMENT_NAME, Environment, RunResult
 
@@ -32,9 +32,9 @@ def model_card(config: RunConfig, result: RunResult, environment: Environment | 
         "Teacher": _teacher(config),
         "Objective": _settings(config.objective.name, config.objective.settings),
         "Optimiser": _settings(config.optimizer.name, config.optimizer.model_dump(exclude={"name"})),
-        "Accuracy": f"{result.accuracy:.2%} of {result.test_samples} test samples, seed {result.seed}, one run",
+        "Accuracy": _accuracy(result),
         "Precision": config.precision,
-        "Weights": f"fingerprint `{result.student_fingerprint[:16]}`",
+        "Weights": f"fingerprint `{result.kept_fingerprint[:16]}`{_kept(result)}",
         "Data fingerprint": f"`{result.data_fingerprint[:16]}`",
     }
     if environment is not None:
@@ -52,6 +52,13 @@ def read_environment(run: Path) -> Environment | None:
     return read_parsed(run / ENVIRONMENT_NAME, Environment.from_json)
 
 
+def _kept(result: RunResult) -> str:
+    if result.kept is None:
+        return ""
+    measured = "" if result.kept.accuracy is None else f", which gives {result.kept.accuracy:.2%}"
+    return f", kept in {result.kept.precision}{measured}"
+
+
 def _last_part(source: str) -> str:
     kind, colon, path = source.rpartition(":")
     return f"{kind}{colon}{Path(path).name or path}"
@@ -64,9 +71,13 @@ def _start(config: RunConfig) -> str:
 
 
 def _teacher(config: RunConfig) -> str:
-    teacher = config.teacher
-    if teacher is None:
-        return "none"
+    several = [f"{_one_teacher(teacher)}, weight {teacher.weight:g}" for teacher in config.teachers]
+    if several:
+        return f"{len(several)} averaged: {'; '.join(several)}"
+    return "none" if config.teacher is None else _one_teacher(config.teacher)
+
+
+def _one_teacher(teacher: TeacherConfig) -> str:
     parts = [_last_part(teacher.model)] if teacher.model else []
     parts += [f"weights {Path(teacher.weights).name}"] if teacher.weights else []
     parts += [f"cache {Path(teacher.cache).name}"] if teacher.cache else []
@@ -76,6 +87,11 @@ def _teacher(config: RunConfig) -> str:
 def _settings(name: str, settings: dict[str, Any]) -> str:
     said = ", ".join(f"{key} {value}" for key, value in settings.items() if value is not None)
     return f"{name} ({said})" if said else f"{name} (defaults)"
+
+
+def _accuracy(result: RunResult) -> str:
+    selected = f"; {result.selected}" if result.selected else ""
+    return f"{result.accuracies}, seed {result.seed}, one run{selected}"
 
 
 def _some(names: tuple[str, ...]) -> str:

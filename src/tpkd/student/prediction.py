@@ -9,8 +9,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from tpkd.config.data import DataConfig
 from tpkd.config.loading import keyed
-from tpkd.config.schema import DataConfig, EvaluationConfig, RunConfig
+from tpkd.config.schema import EvaluationConfig, RunConfig
 from tpkd.data.batches import ModelInputs, PlainBatches, load_batches
 from tpkd.data.configured import load_data
 from tpkd.data.dataset import Dataset
@@ -140,7 +141,8 @@ def predict_batches(student: Student, source: Source, *, batch_size: int, worker
     batches = PlainBatches(source, student.preparation, batch_size=batch_size)
     for batch in load_batches(batches, workers=workers):
         assert not batch.labels.is_floating_point()
-        yield PredictedBatch(batch.sample_ids, _ask(student, batch.inputs), classes[batch.labels])
+        labels = classes[batch.labels] if source.labelled else None
+        yield PredictedBatch(batch.sample_ids, _ask(student, batch.inputs), labels)
 
 
 def _predict_lines(student: Student, lines: LinesOfText, batch_size: int) -> Iterator[PredictedBatch]:

@@ -30,11 +30,13 @@ from tpkd.teacher.cache.manifest import MANIFEST_NAME
 from tpkd.teacher.cache.parts import Part
 from tpkd.teacher.cache.read import TeacherCache, open_cache
 from tpkd.teacher.cache.recipe import CacheRecipe
+from tpkd.teacher.cache.remote import refuse_writing
 from tpkd.teacher.cache.rows import CacheRows, hash_keys
 from tpkd.teacher.cache.shards import SHARD_BYTES, row_bytes
 from tpkd.teacher.cache.verify import VerifyReport, cache_info, verify_cache
 from tpkd.teacher.network import build_teacher, teacher_preparation, teacher_source
-from tpkd.teacher.recipes import cache_rows, known_recipe, network_recipe
+from tpkd.teacher.recipes import cache_rows, known_recipe, network_recipe, unnamed_recipe
+from tpkd.teacher.several import each_alone, keyed_as
 from tpkd.teacher.teacher import OnlineTeacher
 
 NETWORKS = ("teacher", "initial")
@@ -48,6 +50,16 @@ MEASURED_ROWS = 8192
 
 OnNote = Callable[[str], None]
 """Called with a sentence for the user."""
+
+
+def noted(key: str, on_note: OnNote) -> OnNote:
+    """Notes about one of several teachers, which begin with its key.
+
+    Example:
+        >>> noted("teachers.1", print)("The teacher is right.")
+        teachers.1: The teacher is right.
+    """
+    return on_note if key == "teacher" else lambda sentence: on_note(f"{key}: {sentence}")
 
 
 @dataclass(frozen=True)
@@ -131,6 +143,8 @@ def build(
             build, and on all cached rows after it, unless they are those of a part; and before the build what a
             truncated cache keeps.
     """
+    if network == "teacher" and config.teacher is not None and config.teacher.cache is not None:
+        refuse_writing("teacher.cache", config.teacher.cache)
     if network == "teacher" and (finished := _finished(config, part)) is not None:
         if on_progress is not None:
             rows = len(finished)
@@ -160,13 +174,55 @@ def build(
     return directory
 
 
+def build_all(
+    config: RunConfig,
+    network: str = "teacher",
+    *,
+    on_note: OnNote = lambda sentence: None,
+    **options: Any,
+) -> tuple[Path, ...]:
+    """`build` for every teacher of a configuration, one after the other; returns their directories.
+
+    Args:
+        config: the run that will read the caches.
+        network: as in `plan_cache`.
+        on_note: as in `build`; of several teachers, a sentence begins with whose it is.
+        options: of `build`.
+    """
+    built = []
+    for key, alone in to_build(config, network):
+        with keyed_as(key):
+            built.append(build(alone, network, on_note=noted(key, on_note), **options))
+    return tuple(built)
+
+
+def to_build(config: RunConfig, network: str) -> list[tuple[str, RunConfig]]:
+    """The configurations of the caches to build, each with the key of its network.
+
+    Of several teachers each has a cache of its own; one without a model has it already.
+
+    Raises:
+        ConfigError: there is nothing to compute, or a directory is missing.
+    """
+    if network != "teacher" or not config.teachers:
+        return [("teacher", config)]  # messages name its own keys
+    with_models = [(key, alone) for key, alone in each_alone(config) if alone.teacher and alone.teacher.model]
+    if not with_models:
+        raise ConfigError("teachers: expected a model of at least one, found none: there is nothing to compute")
+    for key, teacher in config.named_teachers:
+        if teacher.cache is None:
+            raise ConfigError(f"{key}.cache: missing, and every teacher needs a directory of its own")
+    return with_models
+
+
 @torch.no_grad()
 def note_teacher_sample(config: RunConfig, plan: CachePlan, on_note: OnNote) -> None:
     """Say how often the teacher is right on some training samples, and how often the student at its start is.
 
-    The samples are the first of the order of seed 0, the same every time, in their first view.
+    The samples are the first of the order of seed 0, the same every time, in their first view; of the test split where
+    training samples have no labels.
     """
-    dataset = plan.dataset
+    dataset = plan.dataset if plan.dataset.labelled else load_data(config, "test")
     positions, _ = SampleOrder(0, len(dataset)).positions(0, min(SAMPLE, len(dataset)))
     positions, views = np.sort(positions), np.zeros(len(positions), np.int64)
     labels, counts = torch.from_numpy(dataset.labels[positions]), AnswerCounts(dataset.num_classes)
@@ -177,7 +233,8 @@ def note_teacher_sample(config: RunConfig, plan: CachePlan, on_note: OnNote) -> 
         on_note(f"The student is not compared: {error}")
         student = None
     counts.add(teacher, labels, student)
-    for sentence in competence_sentences(counts.finish(), "training samples"):
+    words = "training samples" if plan.dataset.labelled else "test samples"
+    for sentence in competence_sentences(counts.finish(), words):
         on_note(sentence)
 
 
@@ -191,7 +248,9 @@ def _student_logits(config: RunConfig, dataset: Dataset, positions: Any, views: 
 
 
 def note_cached_teacher(directory: Path, dataset: Dataset, on_note: OnNote) -> None:
-    """Say how often a teacher is right in all rows of its cache."""
+    """Say how often a teacher is right in all rows of its cache; nothing where the samples have no labels."""
+    if not dataset.labelled:
+        return
     cache, counts = open_cache(directory, check=False), AnswerCounts(dataset.num_classes)
     order = dataset.ids.argsort()
     for samples, views in cache.key_blocks(MEASURED_ROWS):
@@ -233,13 +292,36 @@ def verify(
 ) -> VerifyReport:
     """Check the bytes of a cache and, with a configuration at hand, its recipe and a sample of its rows.
 
+    Without a model of the teacher there is nothing to compute rows with.
+
     Raises:
         InputError: there is no cache, or it was computed from something else than the configuration says.
     """
     if config is None:
         return verify_cache(directory)
-    plan = plan_cache(config, network, directory=directory)
-    differences = plan.recipe.differences(cache_info(directory).recipe)
+    key, config = _owner(Path(directory), config) if network == "teacher" else (network, config)
+    found = cache_info(directory).recipe
+    with keyed_as(key):
+        if network == "teacher" and config.teacher is not None and config.teacher.model is None:
+            expected, plan = unnamed_recipe(config, load_data(config, "train"), found), None
+        else:
+            plan = plan_cache(config, network, directory=directory)
+            expected = plan.recipe
+    differences = expected.differences(found)
     if differences:
         raise InputError(f"{directory}: this cache was computed from something else: {'; '.join(differences)}")
+    if plan is None:
+        return verify_cache(directory)
     return verify_cache(directory, forward=plan.forward, rows=plan.rows, sample=sample)
+
+
+def _owner(directory: Path, config: RunConfig) -> tuple[str, RunConfig]:
+    """The run with the teacher that a cache belongs to, and the key of that teacher."""
+    if not config.teachers:
+        return "teacher", config
+    for key, alone in each_alone(config):
+        cache = alone.teacher.cache if alone.teacher else None
+        if cache is not None and Path(expand_data(cache)).resolve() == directory.resolve():
+            return key, alone
+    caches = ", ".join(teacher.cache for teacher in config.teachers if teacher.cache) or "none"
+    raise InputError(f"{directory}: expected the cache of one of the teachers, found that they have {caches}")

@@ -18,8 +18,10 @@ from tpkd.models.preparation import preprocessing
 from tpkd.teacher.cache.manifest import MANIFEST_NAME, read_manifest
 from tpkd.teacher.cache.read import TeacherCache, open_cache
 from tpkd.teacher.cache.recipe import CacheRecipe
+from tpkd.teacher.cache.remote import readable_cache
 from tpkd.teacher.network import build_teacher, teacher_preparation, teacher_source
 from tpkd.teacher.recipes import known_recipe, network_recipe, unnamed_recipe
+from tpkd.teacher.several import SeveralTeachers, each_alone, keyed_as
 from tpkd.teacher.teacher import CachedTeacher, OnlineTeacher, Teacher
 
 LOCATED_AT_ONCE = 65_536
@@ -27,14 +29,29 @@ LOCATED_AT_ONCE = 65_536
 
 
 def open_teacher(config: RunConfig, dataset: Dataset, preparation: Preparation, device: torch.device) -> Teacher | None:
-    """The configured teacher, None where there is none.
+    """The configured teacher or teachers, None where there is none.
 
     Raises:
-        InputError: the cache was computed from something else, is unfinished or damaged, or lacks a row.
+        InputError: a cache was computed from something else, is unfinished or damaged, or lacks a row.
     """
+    opened: list[Teacher] = []
+    for key, alone in each_alone(config):
+        with keyed_as(key):
+            opened.append(_open_one(alone, dataset, preparation, device))
+            if config.teachers and opened[-1].top_k is not None:
+                found = f"found the top {opened[-1].top_k} of each answer"
+                raise ConfigError(f"teacher.cache: expected all classes, {found}: an average of teachers needs them")
+    if len(opened) < 2:
+        return opened[0] if opened else None
+    several = SeveralTeachers(opened, [teacher.weight for teacher in config.teachers])
+    remarks = ((key, member.remark) for (key, _), member in zip(each_alone(config), opened, strict=True))
+    several.remark = "; ".join(f"{key}: {remark}" for key, remark in remarks if remark)
+    return several
+
+
+def _open_one(config: RunConfig, dataset: Dataset, preparation: Preparation, device: torch.device) -> Teacher:
     teacher = config.teacher
-    if teacher is None:
-        return None
+    assert teacher is not None
     if teacher.cache is None:
         if preprocessing(dataset, teacher_preparation(config, dataset)) != preprocessing(dataset, preparation):
             raise ConfigError("teacher.cache: missing, and needed because the teacher sees other inputs")
@@ -78,7 +95,7 @@ def open_initial(
 
 
 def _built(place: str, command: str) -> Path:
-    directory = Path(expand_data(place))
+    directory = readable_cache(expand_data(place))
     if not (directory / MANIFEST_NAME).exists():
         raise InputError(f"{directory}: expected a cache, found no {MANIFEST_NAME}; `{command}` writes it")
     return directory

@@ -93,5 +93,5 @@ def cache_rows(dataset: Dataset, preparation: Preparation) -> CacheRows:
         dataset.ids,
         preparation.num_views,
         lambda positions, views: preparation.inputs(dataset, positions, views),
-        dataset.labels,
+        dataset.labels if dataset.labelled else None,
     )

@@ -28,6 +28,10 @@ class Answers:
     logits: Tensor | TopK
     """All classes, or what a truncated cache kept of them."""
     layer_features: tuple[Tensor, ...] = ()
+    members: tuple[Tensor, ...] = ()
+    """The logits of each of several teachers, whose average `logits` is; empty where there is one."""
+    weights: tuple[float, ...] = ()
+    """How much each of them counts; their sum is one."""
 
     def all_logits(self, asked_by: str) -> Tensor:
         """The logits where all classes are needed.

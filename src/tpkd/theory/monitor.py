@@ -8,6 +8,8 @@ from tpkd.geometry.top_k import TopK
 from tpkd.theory.diagnosis import diagnose
 
 _FIELDS = ("blocked", "confidence", "label_loss", "conditional_loss", "transfer_cost", "compensation", "retention")
+OF_THE_STEP = ("compensation", "retention")
+"""Which of them describe the protected step; all others compare the two predictions."""
 MIN_CLASSES = 3
 """With two classes there is no relation among incorrect ones."""
 

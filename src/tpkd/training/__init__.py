@@ -2,6 +2,7 @@
 
 from tpkd.training.directory import RunResult, read_result
 from tpkd.training.loop import StepReport, train
+from tpkd.training.own import fit
 from tpkd.training.step import NonFiniteError
 
-__all__ = ["NonFiniteError", "RunResult", "StepReport", "read_result", "train"]
+__all__ = ["NonFiniteError", "RunResult", "StepReport", "fit", "read_result", "train"]

@@ -12,8 +12,8 @@ _FILE_VERSION = "brain.Event:2"
 class Board:
     """One event file per start of a run.
 
-    TensorBoard's own writer puts the name of the machine into that of the file, and writes in a thread whose errors
-    come late and which an interrupt may leave hanging.
+    TensorBoard's own writer, which accelerate's tracker uses, puts the name of the machine into that of the file, and
+    writes in a thread whose errors come late and which an interrupt may leave hanging.
 
     Example:
         >>> import tempfile
@@ -28,7 +28,7 @@ class Board:
 
     def __init__(self, directory: Path, step: int) -> None:
         """Go on after a step: what an earlier start wrote about later ones is hidden."""
-        with extra("train"):
+        with extra("tensorboard"):
             from tensorboard.compat.proto.event_pb2 import Event, SessionLog
             from tensorboard.summary.writer.record_writer import RecordWriter
         directory.mkdir(exist_ok=True)

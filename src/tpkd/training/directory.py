@@ -20,7 +20,8 @@ from tpkd.models.student import PROBE_NAME
 from tpkd.objectives.tpkd_kernel import has_kernel
 from tpkd.record import Record, added
 from tpkd.training.checkpoint import Checkpoints
-from tpkd.training.log import BOARD_NAME, LOG_NAME, METRICS_NAME
+from tpkd.training.log import LOG_NAME, METRICS_NAME
+from tpkd.training.trackers import TRACKED_NAMES
 
 CONFIG_NAME = "config.yaml"
 ENVIRONMENT_NAME = "environment.json"
@@ -30,21 +31,33 @@ SNAPSHOTS_NAME = "snapshots"
 STUDENT_NAME = "student.safetensors"
 TEST_LOGITS_NAME = "test-logits.safetensors"
 RUN_NAMES = (
-    *(CONFIG_NAME, ENVIRONMENT_NAME, METRICS_NAME, LOG_NAME, BOARD_NAME, PROBE_NAME, CHECKPOINTS_NAME, SNAPSHOTS_NAME),
-    *(STUDENT_NAME, TEST_LOGITS_NAME, RESULT_NAME),
+    *(CONFIG_NAME, ENVIRONMENT_NAME, METRICS_NAME, LOG_NAME, *TRACKED_NAMES, PROBE_NAME, CHECKPOINTS_NAME),
+    *(SNAPSHOTS_NAME, STUDENT_NAME, TEST_LOGITS_NAME, RESULT_NAME),
 )
 """All that a run writes; anything else in its directory is left alone."""
 ABANDONED_NAME = "abandoned"
 """Where runs are put, counted from 1, that ended before there was anything to continue from."""
-FREE_KEYS = ("output", "workers", "checkpoints", "tensorboard", "methods", "study")
+FREE_KEYS = ("output", "workers", "checkpoints", "finished", "tracking", "methods", "study")
 """What may differ when a run continues, because it changes no number."""
 
 _LIBRARIES = ("tpkd", "torch", "numpy", "accelerate", "safetensors", "transformers", "timm")
 
 
 @dataclass(frozen=True)
+class KeptWeights:
+    """The student in the precision in which a run keeps it, and what that costs."""
+
+    precision: str
+    fingerprint: str
+    """Of its weights in float32 again."""
+    accuracy: float | None
+    """On the test split, as the next."""
+    label_loss: float | None
+
+
+@dataclass(frozen=True)
 class RunResult(Record):
-    """How a run ended: the student of the last epoch on the test split, and what it was made of."""
+    """How a run ended: its student, by default that of the last epoch, on the test split, and what it was made of."""
 
     objective: str
     seed: int
@@ -53,9 +66,10 @@ class RunResult(Record):
     samples: int
     skipped_steps: int
     """Steps that mixed precision left out because a gradient overflowed."""
-    accuracy: float
-    label_loss: float
-    test_samples: int
+    accuracy: float | None
+    """On the test split; None, like the next two, where `evaluation.test` is false."""
+    label_loss: float | None
+    test_samples: int | None
     student_fingerprint: str
     data_fingerprint: str
     teacher_fingerprint: str | None
@@ -65,6 +79,35 @@ class RunResult(Record):
     """Of all starts together, up to their last checkpoints."""
     class_names: tuple[str, ...] | None = added(None)
     """In the order of the logits; None in results of earlier versions."""
+    kept: KeptWeights | None = added(None)  # noqa: RUF009 (a field of ours, not a value)
+    """What `student.safetensors` holds where that is not the student as trained."""
+    validation_accuracy: float | None = added(None)
+    """Of the same student on the validation part; None, like the next two, where there is none."""
+    validation_label_loss: float | None = added(None)
+    validation_samples: int | None = added(None)
+    selection: str = added("last")
+    """`last`, or `best-validation` where the student is that of the epoch with the best validation accuracy."""
+    selected_epoch: int | None = added(None)
+    """That epoch; None where the student is that of the last one by rule."""
+
+    @property
+    def kept_fingerprint(self) -> str:
+        """The fingerprint of the weights in `student.safetensors`."""
+        return self.kept.fingerprint if self.kept else self.student_fingerprint
+
+    @property
+    def accuracies(self) -> str:
+        """How often the student is right, in words."""
+        parts = {"test": (self.accuracy, self.test_samples)}
+        parts["validation"] = (self.validation_accuracy, self.validation_samples)
+        return " and ".join(f"{share:.2%} of {count} {name} samples" for name, (share, count) in parts.items() if count)
+
+    @property
+    def selected(self) -> str:
+        """How the student was chosen, where it is not that of the last epoch by rule; else empty."""
+        if self.selection == "last":
+            return ""
+        return f"the student of epoch {self.selected_epoch} of {self.epochs}, selected by validation accuracy"
 
 
 @dataclass(frozen=True)
@@ -176,12 +219,14 @@ def _changes(then: dict[str, Any], now: dict[str, Any]) -> list[tuple[str, Any, 
 
 
 def flat_items(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """A configuration as dotted keys and values.
+    """A configuration as dotted keys and values; a list of sections by their numbers.
 
     Example:
-        >>> dict(flat_items("", {"optimizer": {"name": "sgd"}, "epochs": 2}))
-        {'optimizer.name': 'sgd', 'epochs': 2}
+        >>> dict(flat_items("", {"optimizer": {"name": "sgd"}, "epochs": 2, "teachers": [{"weight": 1.0}]}))
+        {'optimizer.name': 'sgd', 'epochs': 2, 'teachers.0.weight': 1.0}
     """
+    if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        value = {str(index): item for index, item in enumerate(value)}
     if isinstance(value, dict) and value:
         for key, item in value.items():
             yield from flat_items(f"{prefix}.{key}" if prefix else key, item)

@@ -1,11 +1,25 @@
-"""Whether an objective takes what a run has for it: labels of mixed images, a truncated teacher."""
+"""Whether an objective takes what a run has for it: labels or none, mixed images, teachers whole, cut or several."""
 
 from tpkd.config.loading import ConfigError
 from tpkd.config.schema import RunConfig
-from tpkd.objectives import Objective
+from tpkd.objectives import Objective, describe
+from tpkd.teacher.several import SeveralTeachers
 from tpkd.teacher.teacher import CachedTeacher, Teacher
 
 _WITHOUT_MIXING = "set views.mixup and views.cutmix to 0"
+
+
+def check_labelled(config: RunConfig, objective: Objective) -> None:
+    """Refuse training samples without labels where the objective needs them.
+
+    Raises:
+        ConfigError: names the objectives that need none.
+    """
+    if not config.data.unlabelled or "labels" not in objective.needs:
+        return
+    others = [method.name for method in describe() if "labels" not in method.needs]
+    problem = f"objective {objective.name!r} learns from labels"
+    raise ConfigError(f"data.unlabelled: expected false: {problem}; objectives that need none: {', '.join(others)}")
 
 
 def kept_classes(teacher: Teacher | None) -> int | None:
@@ -33,6 +47,21 @@ def check_truncated(config: RunConfig, objective: Objective, teacher: Teacher | 
         raise ConfigError(f"teacher.cache: expected all classes, {found}: {problem}; {way_out}, or {_WITHOUT_MIXING}")
 
 
+def check_several(objective: Objective, teacher: Teacher | None) -> None:
+    """Refuse several teachers where the objective learns from none of their averages.
+
+    Raises:
+        ConfigError: says why, and what to do.
+    """
+    if not isinstance(teacher, SeveralTeachers) or "teacher_logits" not in objective.needs:
+        return
+    if objective.teacher_average is None:
+        problem = f"objective {objective.name!r} with these settings learns from no average of them"
+        other = objective.average_condition or "choose an objective that does, such as tpkd or kd"
+        found = f"expected one teacher, found {len(teacher.members)}"
+        raise ConfigError(f"teachers: {found}: {problem}; keep one of them, or {other}")
+
+
 def check_mixed(config: RunConfig, objective: Objective) -> None:
     """Refuse mixed images where the objective takes no soft labels, or needs what a cache cannot say about them.
 
@@ -46,7 +75,7 @@ def check_mixed(config: RunConfig, objective: Objective) -> None:
         problem = f"mixed images have soft labels, which objective {objective.name!r} does not take"
         other = "or choose an objective that does, such as ce, kd or tpkd"
         raise ConfigError(f"{key}: expected 0, found {alpha}: {problem}; {_WITHOUT_MIXING}, {other}")
-    cached = config.teacher is not None and config.teacher.cache is not None
+    cached = any(teacher.cache is not None for _, teacher in config.named_teachers)
     if "layer_features" in objective.needs and cached:
         problem = f"objective {objective.name!r} compares layers, whose features in a cache are those of unmixed images"
         raise ConfigError(f"teacher.cache: expected none with {key}: {problem}; leave it out, or {_WITHOUT_MIXING}")

@@ -1,11 +1,10 @@
-"""What a run writes down as it goes: metrics as JSON lines and for TensorBoard, and a plain log of its starts."""
+"""What a run writes down as it goes: metrics as JSON lines and for trackers, and a plain log of its starts."""
 
 import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
@@ -14,12 +13,11 @@ from typing import Any, Self
 
 from tpkd.errors import InputError
 from tpkd.files import open_regular, reading, writing
-from tpkd.training.board import Board
 from tpkd.training.checkpoint import Checkpoint
+from tpkd.training.trackers import Trackers
 
 METRICS_NAME = "metrics.jsonl"
 LOG_NAME = "run.log"
-BOARD_NAME = "tensorboard"
 _BLOCK = 1 << 20
 
 
@@ -60,15 +58,15 @@ class Averages:
 
 
 class RunLog:
-    """`metrics.jsonl`, `run.log` and `tensorboard/` of one run, the metrics cut back to where it continues; a process
+    """`metrics.jsonl`, `run.log` and the trackers of one run, the metrics cut back to where it continues; a process
     that is not the first writes nothing.
 
     Files stay open: if the run directory is moved, the reason why the run ended is written there.
     """
 
-    def __init__(self, directory: Path, *, offset: int, step: int, tensorboard: bool, writes: bool) -> None:
+    def __init__(self, directory: Path, *, offset: int, step: int, trackers: Trackers, writes: bool) -> None:
         """Continue after `offset` bytes of metrics and `step` steps."""
-        self._directory, self._writes, self._board = directory, writes, None
+        self._directory, self._writes, self._trackers = directory, writes, trackers
         if not writes:
             return
         path = directory / METRICS_NAME
@@ -79,9 +77,7 @@ class RunLog:
             self._file = path.open("ab", buffering=0)
             self._file.truncate(offset)
             self._file.seek(offset)  # truncation leaves the position where the end was
-        if tensorboard:
-            with writing(directory / BOARD_NAME):
-                self._board = Board(directory / BOARD_NAME, step)
+        self._note_all(trackers.start(step))
 
     def __enter__(self) -> Self:
         """The log itself."""
@@ -90,14 +86,18 @@ class RunLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the files; what ended the run early goes to the log."""
+        """Close the files and the trackers; what ended the run early goes to the log."""
         if not self._writes:
             return
-        if error is not None:
-            with suppress(InputError):  # a disk that refuses this as well must not hide what happened first
+        try:
+            if error is not None:
                 self.note(f"stopped: {error or type(error).__name__}")
-        for file in (self._file, self._notes, self._board):
-            if file is not None:
+            self._note_all(self._trackers.finish())
+        except InputError:
+            if error is None:  # a disk that refuses this as well must not hide what happened first
+                raise
+        finally:
+            for file in (self._file, self._notes):
                 file.close()
 
     def write(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
@@ -109,11 +109,12 @@ class RunLog:
         with writing(self._directory / METRICS_NAME):
             _write_all(self._file, line)
         self._hash.update(line)
-        if self._board is not None:
-            with writing(self._directory / BOARD_NAME):
-                for name, value in plain.items():
-                    if isinstance(value, int | float) and not isinstance(value, bool):
-                        self._board.add(f"{kind}/{name}", value, step)
+        numbers = {
+            f"{kind}/{name}": value
+            for name, value in plain.items()
+            if isinstance(value, int | float) and not isinstance(value, bool)
+        }
+        self._note_all(self._trackers.log(numbers, step))
 
     def sync(self) -> tuple[int, str]:
         """Flush the metrics to disk; returns how many bytes of them belong to the run so far, and their SHA-256."""
@@ -132,6 +133,10 @@ class RunLog:
         if self._writes:
             with writing(self._directory / LOG_NAME):
                 _write_all(self._notes, f"{datetime.now(UTC).isoformat(timespec='seconds')} {text}\n".encode())
+
+    def _note_all(self, sentences: Iterable[str]) -> None:
+        for sentence in sentences:
+            self.note(sentence)
 
 
 def hash_metrics(path: Path, size: int, step: int) -> "hashlib._Hash":

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from tpkd.config.schema import RunConfig
 from tpkd.data.batches import load_batches
+from tpkd.data.dataset import Dataset
 from tpkd.errors import InputError
 from tpkd.files import write_file
 from tpkd.lock import Hold
@@ -22,12 +23,15 @@ from tpkd.training import directory as run_directory
 from tpkd.training.checkpoint import Checkpoint, Checkpoints
 from tpkd.training.directory import SNAPSHOTS_NAME, STUDENT_NAME, TEST_LOGITS_NAME, RunResult, read_result
 from tpkd.training.evaluation import Evaluation, evaluate
+from tpkd.training.finishing import PRECISIONS, keep_precision, tidy
 from tpkd.training.log import RunLog, check_metrics
 from tpkd.training.optimizer import set_rate
-from tpkd.training.run import Run, assemble, check_names, start_accelerator
+from tpkd.training.run import Given, Run, assemble, check_names, start_accelerator
 from tpkd.training.schedule import rate_factor
+from tpkd.training.selection import Best, choose, share_buffers
 from tpkd.training.state import Progress, capture, restore
 from tpkd.training.step import NonFiniteError, StepOutcome, name_samples, take_step
+from tpkd.training.trackers import Trackers, chosen_trackers
 
 MAX_SKIPPED = 64
 """Steps in a row that mixed precision may leave out. Each halves its scale, which is then below any sensible one."""
@@ -47,7 +51,12 @@ OnStep = Callable[[StepReport], None]
 
 
 def train(
-    config: RunConfig, directory: str | Path | None = None, *, resume: bool = False, on_step: OnStep | None = None
+    config: RunConfig,
+    directory: str | Path | None = None,
+    *,
+    resume: bool = False,
+    on_step: OnStep | None = None,
+    given: Given | None = None,
 ) -> RunResult:
     """Train a student; the same call again continues where the last one ended, bit for bit.
 
@@ -56,6 +65,7 @@ def train(
         directory: where it is kept, by default what the configuration says.
         resume: refuse to start from nothing.
         on_step: called by the first process after each step.
+        given: data and networks of one's own, which the configuration does not name; see `tpkd.training.fit`.
 
     Returns:
         The result; of a run that is finished already, without computing anything.
@@ -65,7 +75,7 @@ def train(
         NonFiniteError: a loss was NaN or infinite; the step was not taken.
         TerminatedError: SIGTERM came, and a checkpoint of the last step was saved.
     """
-    check_names(config)
+    check_names(config, given)
     directory = Path(directory or config.directory)
     accelerator = start_accelerator(config)
     with run_directory.held(directory, main=accelerator.is_main_process) as hold:
@@ -75,11 +85,13 @@ def train(
         abandoned = run_directory.bind(directory, config) if accelerator.is_main_process else None
         finished = read_result(directory)
         if finished is not None:
+            if accelerator.is_main_process:
+                tidy(directory, config.finished)  # the run that wrote the result may have been killed before
             return finished
         checkpoints = run_directory.checkpoints_of(directory, keep=config.checkpoints.keep)
         if accelerator.is_main_process:
             checkpoints.sweep()
-        run = assemble(config, accelerator, directory)
+        run = assemble(config, accelerator, directory, given)
         return _train(run, checkpoints, hold, on_step, abandoned)
 
 
@@ -87,10 +99,10 @@ def _train(run: Run, checkpoints: Checkpoints, hold: Hold, on_step: OnStep | Non
     config, main, directory = run.config, run.accelerator.is_main_process, hold.directory
     saved, notes = _find(run, checkpoints, directory)
     progress = Progress() if saved is None else restore(run, saved)
+    settings = dict(run_directory.flat_items("", config.model_dump(mode="json", exclude={"methods"})))
+    trackers = Trackers(chosen_trackers(config.tracking), directory, settings)
+    log = RunLog(directory, offset=progress.metrics_bytes, step=progress.step, trackers=trackers, writes=main)
     before, started = progress.seconds, time.monotonic()
-    log = RunLog(
-        directory, offset=progress.metrics_bytes, step=progress.step, tensorboard=config.tensorboard, writes=main
-    )
     with log:
         if abandoned is not None:
             log.note(f"a run of another configuration, without a checkpoint, was moved to {abandoned.name}")
@@ -100,7 +112,8 @@ def _train(run: Run, checkpoints: Checkpoints, hold: Hold, on_step: OnStep | Non
         batches = load_batches(run.batches, start=progress.step, workers=config.workers)
         with deferred() as asked, closing(batches):
             for step, samples in enumerate(batches, start=progress.step + 1):
-                rate = config.optimizer.learning_rate * rate_factor(config.schedule, step - 1, run.num_steps)
+                factor = rate_factor(config.schedule, step - 1, run.num_steps, run.epoch_of(step))
+                rate = config.optimizer.learning_rate * factor
                 set_rate(run.optimizer, rate)
                 look = run.can_look and config.monitor_every > 0 and step % config.monitor_every == 0
                 outcome = take_step(run, step, samples, look=look)
@@ -177,7 +190,8 @@ def _note_start(run: Run, progress: Progress, directory: Path, log: RunLog) -> N
         log.note(f"continued from step {progress.step}{elsewhere}" if progress.step else "started")
         if run.teacher is not None and run.teacher.remark:
             log.note(run.teacher.remark)
-        for note in dict.fromkeys(run.dataset.notes + run.test_dataset.notes):
+        parts = (run.dataset, run.test_dataset, run.validation_dataset)
+        for note in dict.fromkeys(note for part in parts if part is not None for note in part.notes):
             log.note(note)
         write_file(directory / run_directory.ENVIRONMENT_NAME, found.to_json())
 
@@ -201,9 +215,14 @@ def _end_epoch(run: Run, progress: Progress, log: RunLog, directory: Path, epoch
     progress.epoch.reset()
     if epoch in run.config.snapshots:
         _keep_snapshot(run, progress, directory, epoch)
+    if epoch == run.config.epochs:
+        return  # looked at when the run finishes
     every = run.config.evaluation.every
-    if every and epoch % every == 0 and epoch < run.config.epochs:
-        _evaluate(run, progress, log, epoch)
+    often = every or int(run.selects)
+    if often and epoch % often == 0:
+        _validate(run, progress, log, epoch)
+    if every and epoch % every == 0:
+        _test(run, progress, log, epoch)
 
 
 def _keep_snapshot(run: Run, progress: Progress, directory: Path, epoch: int) -> None:
@@ -211,8 +230,7 @@ def _keep_snapshot(run: Run, progress: Progress, directory: Path, epoch: int) ->
     groups, values = capture(run, progress)
     if not run.accelerator.is_main_process:
         return
-    path = directory / SNAPSHOTS_NAME / f"epoch-{epoch:03d}.safetensors"
-    save_weights(run.student, path, run.dataset.class_names)
+    save_weights(run.student, snapshot_weights(directory, epoch), run.dataset.class_names)
     states = snapshot_states(directory, epoch)
     states.sweep()
     if not _holds(states, progress.step, groups):  # a run that was stopped before its next checkpoint comes here again
@@ -237,21 +255,49 @@ def snapshot_states(directory: Path, epoch: int) -> Checkpoints:
     return Checkpoints(directory / SNAPSHOTS_NAME / f"epoch-{epoch:03d}", keep=1)
 
 
-def _evaluate(run: Run, progress: Progress, log: RunLog, epoch: int) -> Evaluation:
-    found = evaluate(run.student, run.test_dataset, run.preparation, run.accelerator, run.config)
+def snapshot_weights(directory: Path, epoch: int) -> Path:
+    """Where a run keeps the student of a snapshot."""
+    return directory / SNAPSHOTS_NAME / f"epoch-{epoch:03d}.safetensors"
+
+
+def _test(run: Run, progress: Progress, log: RunLog, epoch: int) -> Evaluation | None:
+    """The student on the test split; None where that is not to be looked at."""
+    if not run.config.evaluation.test:
+        return None
+    return _evaluate(run, run.test_dataset, "evaluation", progress, log, epoch)
+
+
+def _validate(run: Run, progress: Progress, log: RunLog, epoch: int) -> Evaluation | None:
+    """The student on the validation part, None where there is none; the best one is kept where it is the result."""
+    if run.validation_dataset is None:
+        return None
+    share_buffers(run)
+    found = _evaluate(run, run.validation_dataset, "validation", progress, log, epoch)
+    log.note(f"validation after epoch {epoch}: accuracy {found.accuracy:.4f}, label loss {found.label_loss:.4f}")
+    if run.selects:
+        progress.best = choose(progress.best, run.student, epoch, found)
+    return found
+
+
+def _evaluate(run: Run, dataset: Dataset, kind: str, progress: Progress, log: RunLog, epoch: int) -> Evaluation:
+    found = evaluate(run.student, dataset, run.preparation, run.accelerator, run.config)
     wrong = ~functional.cross_entropy(found.logits, found.labels, reduction="none").isfinite()
     if wrong.any():
         samples = name_samples(found.sample_ids[wrong].tolist())
-        raise NonFiniteError(f"evaluation after step {progress.step}: logits are not finite for {samples}")
+        raise NonFiniteError(f"{kind} after step {progress.step}: logits are not finite for {samples}")
     values: dict[str, Any] = {"epoch": epoch, "accuracy": found.accuracy, "label_loss": found.label_loss}
-    log.write("evaluation", progress.step, values | {"seconds": progress.seconds})
+    log.write(kind, progress.step, values | {"seconds": progress.seconds})
     return found
 
 
 def _finish(run: Run, progress: Progress, log: RunLog, hold: Hold) -> RunResult:
-    """Evaluate the student of the last epoch: the only one that counts."""
-    config, directory = run.config, hold.directory
-    found = _evaluate(run, progress, log, config.epochs)
+    """Evaluate the student that counts: that of the last epoch, or the one that the validation part selects."""
+    config, directory, best = run.config, hold.directory, None
+    validated: Evaluation | Best | None = _validate(run, progress, log, config.epochs)
+    if progress.best is not None:
+        validated = best = progress.best
+        run.student.load_state_dict(best.state)
+    found = _test(run, progress, log, config.epochs if best is None else best.epoch)
     result = RunResult(
         objective=config.objective.name,
         seed=config.seed,
@@ -259,9 +305,9 @@ def _finish(run: Run, progress: Progress, log: RunLog, hold: Hold) -> RunResult:
         steps=progress.step,
         samples=run.samples_after(progress.step),
         skipped_steps=progress.skipped_steps,
-        accuracy=found.accuracy,
-        label_loss=found.label_loss,
-        test_samples=len(found.labels),
+        accuracy=found.accuracy if found else None,
+        label_loss=found.label_loss if found else None,
+        test_samples=len(found.labels) if found else None,
         student_fingerprint=weights_fingerprint(run.student),
         data_fingerprint=run.dataset.fingerprint,
         teacher_fingerprint=None if run.teacher is None else run.teacher.fingerprint,
@@ -269,13 +315,31 @@ def _finish(run: Run, progress: Progress, log: RunLog, hold: Hold) -> RunResult:
         processes=run.accelerator.num_processes,
         seconds=progress.seconds,
         class_names=run.dataset.class_names,
+        validation_accuracy=validated.accuracy if validated else None,
+        validation_label_loss=validated.label_loss if validated else None,
+        validation_samples=None if run.validation_dataset is None else len(run.validation_dataset),
+        selection=config.selection,
+        selected_epoch=best.epoch if best else None,
     )
+    kept = keep_precision(run, found, log)
+    result = replace(result, kept=kept)
     hold.check()
     if run.accelerator.is_main_process:
-        save_weights(run.student, directory / STUDENT_NAME, run.dataset.class_names)
-        found.publish(directory / TEST_LOGITS_NAME, run.test_dataset.class_names)
-        log.note(f"finished: accuracy {found.accuracy:.4f}")
-        # Last, because a run with a result is never looked at again.
+        precision = PRECISIONS[kept.precision] if kept else None
+        save_weights(run.student, directory / STUDENT_NAME, run.dataset.class_names, dtype=precision)
+        if found is not None:
+            found.publish(directory / TEST_LOGITS_NAME, run.test_dataset.class_names)
+        log.note(_summary(result))
+        # After all that a run needs to get here, because one with a result is never continued.
         write_file(directory / run_directory.RESULT_NAME, result.to_json())
+        if removed := tidy(directory, config.finished):
+            log.note(f"removed {removed / 1e6:.1f} MB of saved states, as `finished` asks")
     run.accelerator.wait_for_everyone()
     return result
+
+
+def _summary(result: RunResult) -> str:
+    parts = [] if result.accuracy is None else [f"accuracy {result.accuracy:.4f}"]
+    if result.validation_accuracy is not None:
+        parts.append(f"validation accuracy {result.validation_accuracy:.4f}")
+    return "finished: " + ", ".join([*parts, *([result.selected] if result.selected else [])])

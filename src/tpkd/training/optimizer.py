@@ -1,14 +1,18 @@
-"""The paper's two optimisers over a network: SGD with momentum, and Google's Adam with decoupled decay."""
+"""The optimisers over a network: the paper's SGD with momentum and Google's Adam, and torch's AdamW."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tpkd.config.schema import AdamWeightDecayConfig, SGDConfig
+from tpkd.config.optimizers import AdamWeightDecayConfig, OptimizerConfig, SGDConfig
+from tpkd.errors import InputError
+from tpkd.models.classifier import Classifier
 
 _LATE_STEP = 1e9
+RATE_SCALE = "lr_scale"
+"""What the rate of a group is multiplied by, under the name that timm gives it; 1 in a group without it."""
 
 
 class AdamWeightDecay(torch.optim.Optimizer):
@@ -74,26 +78,73 @@ class AdamWeightDecay(torch.optim.Optimizer):
         return moment
 
 
-def build_optimizer(config: SGDConfig | AdamWeightDecayConfig, module: nn.Module) -> torch.optim.Optimizer:
+def build_optimizer(
+    config: OptimizerConfig, module: nn.Module, scales: Mapping[nn.Parameter, float] | None = None
+) -> torch.optim.Optimizer:
     """The configured optimiser over all parameters of a module that learn.
+
+    Args:
+        config: a section of the configuration.
+        module: what learns.
+        scales: what the rate of a parameter is multiplied by, 1 where it is not named; None for one rate for all.
 
     Example:
         >>> optimizer = build_optimizer(AdamWeightDecayConfig(learning_rate=3e-4), nn.Linear(2, 3))
         >>> [(group["weight_decay"], len(group["params"])) for group in optimizer.param_groups]
         [(0.01, 1), (0.0, 1)]
     """
+    rate = config.learning_rate
     if isinstance(config, SGDConfig):
+        groups = [{"params": [parameter for parameter in module.parameters() if parameter.requires_grad]}]
         return torch.optim.SGD(
-            [parameter for parameter in module.parameters() if parameter.requires_grad],
-            lr=config.learning_rate,
+            _split_rates(groups, scales),
+            lr=rate,
             momentum=config.momentum,
             weight_decay=config.weight_decay,
+            nesterov=config.nesterov,
         )
-    decayed, free = split_decay(module)
-    groups = [{"params": decayed}, {"params": free, "weight_decay": 0.0}]
-    return AdamWeightDecay(
-        groups, lr=config.learning_rate, betas=config.betas, eps=config.eps, weight_decay=config.weight_decay
-    )
+    is_papers = isinstance(config, AdamWeightDecayConfig)
+    decayed, free = split_decay(module) if is_papers else split_one_dimensional(module)
+    groups = _split_rates([{"params": decayed}, {"params": free, "weight_decay": 0.0}], scales)
+    kind = AdamWeightDecay if is_papers else torch.optim.AdamW
+    return kind(groups, lr=rate, betas=config.betas, eps=config.eps, weight_decay=config.weight_decay)
+
+
+def _split_rates(groups: list[dict[str, Any]], scales: Mapping[nn.Parameter, float] | None) -> list[dict[str, Any]]:
+    """Groups of one rate each, in the order of their first parameters."""
+    if scales is None:
+        return groups
+    split: list[dict[str, Any]] = []
+    for group in groups:
+        found: dict[float, list[nn.Parameter]] = {}
+        for parameter in group["params"]:
+            found.setdefault(scales.get(parameter, 1.0), []).append(parameter)
+        split += [{**group, "params": parameters, RATE_SCALE: scale} for scale, parameters in found.items()]
+    return split
+
+
+def layer_scales(student: Classifier, layer_decay: float | None) -> dict[nn.Parameter, float] | None:
+    """What the rate of each parameter is multiplied by: 1 for the head, the decay once more for each layer below it.
+
+    Returns:
+        None without a decay.
+
+    Raises:
+        InputError: the layers of the student cannot be told apart.
+
+    Example:
+        >>> from tpkd.models.registry import ModelSpec, build_model
+        >>> student = build_model(ModelSpec("builtin:mlp", 3, options={"input_size": 4, "hidden": [8, 8]}))
+        >>> scales = layer_scales(student, 0.5)
+        >>> [scales[layer.weight] for layer in (*student.layers, student.classifier)]
+        [0.25, 0.5, 1.0]
+    """
+    if layer_decay is None:
+        return None
+    depths = student.parameter_depths()
+    if not any(depths.values()):
+        raise InputError("expected a network of several layers, found one whose layers cannot be told apart")
+    return {parameter: layer_decay ** depths[name] for name, parameter in student.named_parameters()}
 
 
 def split_decay(module: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
@@ -109,7 +160,37 @@ def split_decay(module: nn.Module) -> tuple[list[nn.Parameter], list[nn.Paramete
     return decayed, free
 
 
+def split_one_dimensional(module: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """Parameters with and without weight decay as timm and transformers split them.
+
+    No decay for parameters of at most one dimension (biases, the weights of LayerNorm and BatchNorm, layer scales), for
+    others whose name ends in `bias`, and for those that a timm network lists in `no_weight_decay`.
+
+    Example:
+        >>> decayed, free = split_one_dimensional(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)))
+        >>> [parameter.shape for parameter in decayed], len(free)
+        ([torch.Size([3, 2])], 3)
+    """
+    decayed: list[nn.Parameter] = []
+    free: list[nn.Parameter] = []
+    exempt = set(_exempted(module))
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad:
+            without = parameter.ndim <= 1 or name.endswith("bias") or name in exempt
+            (free if without else decayed).append(parameter)
+    return decayed, free
+
+
+def _exempted(module: nn.Module) -> Iterator[str]:
+    """What the outermost network that lists any exempts: parts of a timm network may have lists that timm ignores."""
+    for prefix, part in module.named_modules():
+        listed: Any = getattr(part, "no_weight_decay", None)
+        if callable(listed):
+            yield from (f"{prefix}.{name}" if prefix else name for name in listed())
+            return
+
+
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Give every group the same learning rate."""
+    """Give every group the learning rate, times what its own rate is multiplied by."""
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = rate * group.get(RATE_SCALE, 1.0)

@@ -52,17 +52,34 @@ def restore_random_state(state: Mapping[str, Tensor]) -> None:
 
 
 @contextmanager
+def preserved() -> Iterator[None]:
+    """Let others draw from the global generators, and go on as if they had not.
+
+    Example:
+        >>> before = torch.get_rng_state()
+        >>> with preserved():
+        ...     _ = torch.rand(3)
+        >>> torch.equal(torch.get_rng_state(), before)
+        True
+    """
+    now = random_state()
+    try:
+        yield
+    finally:
+        restore_random_state(now)
+
+
+@contextmanager
 def replayed(state: Mapping[str, Tensor], module: nn.Module) -> Iterator[None]:
     """Draw again what was drawn from `state` on, then go on as if nothing had happened.
 
     Buffers of the module, such as running statistics of a BatchNorm, are put back as well.
     """
-    now = random_state()
     buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
-    restore_random_state(state)
-    try:
-        yield
-    finally:
-        restore_random_state(now)
-        for buffer, value in buffers:
-            buffer.copy_(value)
+    with preserved():
+        restore_random_state(state)
+        try:
+            yield
+        finally:
+            for buffer, value in buffers:
+                buffer.copy_(value)

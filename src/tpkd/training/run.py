@@ -1,7 +1,8 @@
 """A run before its first step: everything that the loop uses, put together once."""
 
 import copy
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +15,7 @@ from tpkd.config.loading import ConfigError, keyed
 from tpkd.config.schema import RunConfig
 from tpkd.config.section import SEEDS
 from tpkd.data.batches import ModelInputs, Preparation, SampleBatch, TrainingBatches
-from tpkd.data.configured import load_data
+from tpkd.data.configured import load_data, load_validation
 from tpkd.data.dataset import Dataset
 from tpkd.data.loading import check_dataset
 from tpkd.data.mixing import Mixing, soft_labels
@@ -29,8 +30,10 @@ from tpkd.objectives.base import Batch
 from tpkd.teacher.opening import open_initial, open_teacher
 from tpkd.teacher.teacher import Teacher
 from tpkd.theory.monitor import MIN_CLASSES
-from tpkd.training.fitting import check_mixed, check_truncated
-from tpkd.training.optimizer import build_optimizer
+from tpkd.training.fitting import check_labelled, check_mixed, check_several, check_truncated
+from tpkd.training.optimizer import build_optimizer, layer_scales
+from tpkd.training.schedule import check_warmup
+from tpkd.training.trackers import check_trackers
 from tpkd.training.weights import check_weighted, class_weights_of
 
 _PRECISION = {"fp32": "no", "fp16": "fp16", "bf16": "bf16"}
@@ -48,6 +51,16 @@ class TrainingModule(nn.Module):
     def forward(self, inputs: ModelInputs, layers: tuple[int, ...]) -> dict[str, Any]:
         """Logits, penultimate features and layer features of the student."""
         return vars(self.student.outputs(inputs, layers))  # a dict, because wrappers look for tensors in it
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a program brings along instead of naming it in the configuration."""
+
+    data: Mapping[str, Dataset]
+    """The parts of the data set, by their names."""
+    student: Classifier | None = None
+    teacher: Teacher | None = None
 
 
 @dataclass
@@ -69,11 +82,17 @@ class Run:
     initial: Teacher | None
     class_weights: Tensor | None = None
     """How much a sample of each class counts; None where all count once."""
+    validation_dataset: Dataset | None = None
+
+    @property
+    def selects(self) -> bool:
+        """Whether the result is the best student on the validation part, rather than the last one."""
+        return self.config.selection == "best-validation"
 
     @property
     def can_look(self) -> bool:
-        """Whether there is a teacher to look at a batch with, and a relation among incorrect classes to look at."""
-        return self.teacher is not None and self.dataset.num_classes >= MIN_CLASSES
+        """Whether there are a teacher and labels to look at a batch with, and a relation among incorrect classes."""
+        return self.teacher is not None and self.dataset.labelled and self.dataset.num_classes >= MIN_CLASSES
 
     @property
     def num_steps(self) -> int:
@@ -130,6 +149,7 @@ def start_accelerator(config: RunConfig) -> Any:
     with extra("train"):
         from accelerate import Accelerator
         from accelerate.state import AcceleratorState
+    refuse_sharding()
     AcceleratorState._reset_state()  # an earlier run of this process may have had another precision
     # Explicit, because processes on a machine without an accelerator would otherwise not find each other.
     cpu = config.device == "cpu" or not torch.accelerator.is_available()
@@ -142,6 +162,30 @@ def start_accelerator(config: RunConfig) -> Any:
     return accelerator
 
 
+_SHARDING = {
+    "ACCELERATE_USE_FSDP": "FSDP",
+    "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
+    "ACCELERATE_USE_MEGATRON_LM": "Megatron-LM",
+}
+"""What accelerate's launcher sets, and what it stands for."""
+
+
+def refuse_sharding() -> None:
+    """Refuse engines that split the student over processes: checkpoints and evaluation need it whole.
+
+    On a machine without GPUs accelerate would leave FSDP out without a word.
+
+    Raises:
+        ConfigError: names the engine and what to use instead.
+    """
+    for variable, engine in _SHARDING.items():
+        if os.environ.get(variable, "").lower() in ("1", "true", "yes", "on"):
+            raise ConfigError(
+                f"{engine}: not supported by tpkd train, which keeps the whole student in every process; launch "
+                f"without it (data parallel), or use tpkd_loss in your own {engine} loop (unset {variable})"
+            )
+
+
 def end_processes() -> None:
     """Destroy the process group; without it, the first process to exit may take the others down."""
     from accelerate import PartialState
@@ -149,28 +193,41 @@ def end_processes() -> None:
     PartialState().destroy_process_group()
 
 
-def check_names(config: RunConfig) -> None:
+def check_names(config: RunConfig, given: Given | None = None) -> None:
     """Refuse an objective, setting, data set or network of no such name, before anything is loaded or looked at.
 
+    Names that stand for what is `given` are not looked up.
+
     Raises:
-        ConfigError: names the key and the closest known name.
+        ConfigError: names the key and the closest known name, or the library of a tracker that is not installed.
     """
+    check_trackers(config.tracking)
     with keyed("objective"):
         try:
-            create(config.objective.name, **config.objective.settings)
+            objective = create(config.objective.name, **config.objective.settings)
         except TypeError as error:
             raise ConfigError(f"objective.settings: {error}, found {config.objective.settings}") from error
-    with keyed("data"):
-        check_dataset(config.data.name)
-    with keyed("student"):
-        check_model(config.student.model)
-    if config.teacher is not None and config.teacher.model is not None:
-        with keyed("teacher"):
-            check_model(config.teacher.model)
+    check_labelled(config, objective)
+    if given is None:
+        with keyed("data"):
+            check_dataset(config.data.name)
+    if given is None or given.student is None:
+        with keyed("student"):
+            check_model(config.student.model)
+    for key, teacher in config.named_teachers if given is None or given.teacher is None else ():
+        if teacher.model is not None:
+            with keyed(key):
+                check_model(teacher.model)
 
 
-def assemble(config: RunConfig, accelerator: Any, directory: Path) -> Run:
+def assemble(config: RunConfig, accelerator: Any, directory: Path, given: Given | None = None) -> Run:
     """Build everything a configuration names and check that it fits together, before anything is computed.
+
+    Args:
+        config: the run.
+        accelerator: its devices and processes.
+        directory: where it is kept.
+        given: what is used instead of what the configuration names.
 
     Raises:
         InputError: names the key, file, class or field that does not fit.
@@ -178,20 +235,26 @@ def assemble(config: RunConfig, accelerator: Any, directory: Path) -> Run:
     from accelerate.utils import set_seed
 
     device = accelerator.device
-    dataset, test_dataset = load_data(config, "train"), load_data(config, "test")
-    if dataset.class_names != test_dataset.class_names:
-        raise ConfigError(f"data: the test split of {dataset.name} has other classes than the training split")
+    dataset, test_dataset, validation = _load_parts(config, None if given is None else given.data)
     preparation = student_preparation(config, dataset)
-    with accelerator.main_process_first():  # the first one fits and publishes a probe, the others read it
-        student = build_student(config, dataset, directory=directory, device=device)
-    teacher = open_teacher(config, dataset, preparation, device)
+    if given is not None and given.student is not None:
+        student = given.student
+    else:
+        with accelerator.main_process_first():  # the first one fits and publishes a probe, the others read it
+            student = build_student(config, dataset, directory=directory, device=device)
+    if given is not None and given.teacher is not None:
+        teacher: Teacher | None = given.teacher.to(device)
+    else:
+        teacher = open_teacher(config, dataset, preparation, device)
     objective = build_objective(config, student, teacher)
     initial = None
     if "initial_logits" in objective.needs:
         initial = open_initial(config, dataset, preparation, copy.deepcopy(student), device)
     module = TrainingModule(student, objective.modules())
     module.train()
-    optimizer = build_optimizer(config.optimizer, module.to(device))
+    with keyed("optimizer.layer_decay"):
+        scales = layer_scales(student, config.optimizer.layer_decay)
+    optimizer = build_optimizer(config.optimizer, module.to(device), scales)
     wrapped, optimizer = accelerator.prepare(module, optimizer)
     batches = TrainingBatches(
         dataset,
@@ -217,12 +280,25 @@ def assemble(config: RunConfig, accelerator: Any, directory: Path) -> Run:
         teacher=teacher,
         initial=initial,
         class_weights=class_weights_of(config, dataset),
+        validation_dataset=validation,
     )
     run.check_shares()
+    check_warmup(config.schedule, run.num_steps)
     # Last: what was drawn until here, a probe fitted or only read, must not reach the dropout of the first step.
     # Processes have seeds of their own, counted in a circle because the last one has no next.
     set_seed((config.seed + accelerator.process_index) % SEEDS)
     return run
+
+
+def _load_parts(config: RunConfig, own: Mapping[str, Dataset] | None) -> tuple[Dataset, Dataset, Dataset | None]:
+    """The training, test and validation parts, of the same classes."""
+    dataset, test = load_data(config, "train", own), load_data(config, "test", own)
+    if dataset.class_names != test.class_names:
+        raise ConfigError(f"data: the test split of {dataset.name} has other classes than the training split")
+    validation = load_validation(config, own)
+    if validation is not None and dataset.class_names != validation.class_names:
+        raise ConfigError(f"data: the validation part of {dataset.name} has other classes than the training split")
+    return dataset, test, validation
 
 
 def build_objective(config: RunConfig, student: Classifier, teacher: Teacher | None) -> Objective:
@@ -248,6 +324,7 @@ def build_objective(config: RunConfig, student: Classifier, teacher: Teacher | N
         objective = create(chosen.name, **(known | chosen.settings))
     if "teacher_logits" in objective.needs and teacher is None:
         raise ConfigError(f"teacher: missing, and objective {chosen.name!r} learns from one")
+    check_several(objective, teacher)
     if "layer_features" in objective.needs and not student_layers:
         raise ConfigError(f"student.layers: missing, and objective {chosen.name!r} compares layers")
     if "layer_features" in objective.needs and teacher is not None and not teacher.layer_sizes:
@@ -255,6 +332,7 @@ def build_objective(config: RunConfig, student: Classifier, teacher: Teacher | N
             "no features of teacher.layers in it" if config.teacher and config.teacher.layers else "no teacher.layers"
         )
         raise ConfigError(f"teacher.cache: {held}, and objective {chosen.name!r} compares layers")
+    check_labelled(config, objective)
     check_truncated(config, objective, teacher)
     check_mixed(config, objective)
     check_weighted(config, objective)

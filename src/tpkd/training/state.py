@@ -13,6 +13,7 @@ from tpkd.training.checkpoint import Checkpoint
 from tpkd.training.log import Averages
 from tpkd.training.randomness import random_state, restore_random_state
 from tpkd.training.run import Run
+from tpkd.training.selection import Best
 
 _KEPT = ("skipped_steps", "seconds", "metrics_bytes", "metrics_sha256")
 
@@ -36,13 +37,15 @@ class Progress:
     """Since the last line of the log."""
     epoch: Averages = field(default_factory=Averages)
     """Since the last epoch ended."""
+    best: Best | None = None
+    """The best student so far, where the result is chosen by validation."""
 
 
 def capture(run: Run, progress: Progress) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
     """Everything that decides how the run goes on, as named tensors and plain values; called by every process."""
     from accelerate.utils import gather_object
 
-    optimizer_tensors, optimizer_values = _split_optimizer(run.optimizer.state_dict())
+    optimizer_tensors, optimizer_values = split_optimizer(run.optimizer.state_dict())
     objective = run.objective.state_dict()
     scaler = run.accelerator.scaler
     generators = {
@@ -67,6 +70,8 @@ def capture(run: Run, progress: Progress) -> tuple[dict[str, dict[str, Tensor]],
         "scaler": None if scaler is None else scaler.state_dict(),
         **_bindings(run),
     }
+    if progress.best is not None:
+        groups["best"], values["best"] = progress.best.state, progress.best.numbers
     return groups, values
 
 
@@ -92,7 +97,7 @@ def restore(run: Run, checkpoint: Checkpoint) -> Progress:
             raise InputError(f"checkpoint of step {checkpoint.step}: {name}: expected {expected!r}, found {found!r}")
     try:
         run.student.load_state_dict(groups["model"])
-        run.optimizer.load_state_dict(_join_optimizer(groups["optimizer"], values["optimizer"]))
+        run.optimizer.load_state_dict(join_optimizer(groups["optimizer"], values["optimizer"]))
         run.objective.load_state_dict({**groups["objective"], **values["objective"]})
         if run.accelerator.scaler is not None:
             run.accelerator.scaler.load_state_dict(values["scaler"])
@@ -101,6 +106,7 @@ def restore(run: Run, checkpoint: Checkpoint) -> Progress:
             step=checkpoint.step,
             recent=Averages(values["recent"]),
             epoch=Averages(values["epoch"]),
+            best=Best(**values["best"], state=groups["best"]) if "best" in groups else None,
             **{name: values[name] for name in (*_KEPT, "processes")},
         )
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
@@ -122,14 +128,18 @@ def _restore_generators(run: Run, checkpoint: Checkpoint) -> None:
 
 def _bindings(run: Run) -> dict[str, Any]:
     """What a run must be made of to continue a checkpoint; networks that do not learn go by their fingerprints."""
-    return {
+    found = {
         "data": run.dataset.fingerprint,
         "teacher": None if run.teacher is None else run.teacher.fingerprint,
         "initial": None if run.initial is None else run.initial.fingerprint,
     }
+    if run.selects and run.validation_dataset is not None:
+        found["validation"] = run.validation_dataset.fingerprint
+    return found
 
 
-def _split_optimizer(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def split_optimizer(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The state dict of an optimiser as named tensors and plain values, as a checkpoint holds them."""
     tensors, scalars = {}, {}
     for index, entries in state["state"].items():
         for name, value in entries.items():
@@ -140,7 +150,8 @@ def _split_optimizer(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[
     return tensors, {"scalars": scalars, "param_groups": state["param_groups"]}
 
 
-def _join_optimizer(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> dict[str, Any]:
+def join_optimizer(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The state dict that `split_optimizer` took apart."""
     state: dict[int, dict[str, Any]] = {}
     for key, value in {**tensors, **values["scalars"]}.items():
         index, name = key.split(".", 1)

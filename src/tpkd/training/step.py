@@ -9,13 +9,15 @@ import torch
 from torch import Tensor
 
 from tpkd.data.batches import SampleBatch
+from tpkd.geometry.averaging import average_conditionals
 from tpkd.geometry.top_k import EMPTY, TopK
 from tpkd.objectives.base import Batch
 from tpkd.objectives.reduction import IGNORE_INDEX
 from tpkd.objectives.weights import class_sample_weights
 from tpkd.teacher.mixture import mixture_log_probs
+from tpkd.teacher.several import SeveralTeachers
 from tpkd.teacher.teacher import Answers, CachedTeacher, Teacher
-from tpkd.theory.monitor import observe
+from tpkd.theory.monitor import OF_THE_STEP, observe
 from tpkd.training.randomness import random_state, replayed
 from tpkd.training.run import Run
 
@@ -69,7 +71,7 @@ def take_step(run: Run, step: int, samples: SampleBatch, *, look: bool = False) 
         NonFiniteError: before anything moved.
     """
     before = random_state() if "post_step" in run.objective.needs else None
-    count = run.accelerator.reduce(_valid_rows(samples.labels).sum().to(run.accelerator.device))
+    count = run.accelerator.reduce(_counted_rows(run, samples).sum().to(run.accelerator.device))
     seen = _Seen(count, _sum_of_weights(run, samples))
     run.optimizer.zero_grad()
     if "objective_gradients" in run.objective.needs:
@@ -105,12 +107,12 @@ def _summed_gradient(run: Run, step: int, samples: SampleBatch, seen: "_Seen", l
     for position, piece in enumerate(pieces):
         last = position == len(pieces) - 1
         with nullcontext() if last else run.accelerator.no_sync(run.module):
-            batch = _forward(run, step, piece, seen.num_items, look)
+            batch, teacher = _forward(run, step, piece, seen.num_items, look)
             losses = run.objective.losses(batch)
             # Processes are averaged, but their losses are parts of one mean already.
             total = sum(losses.values(), torch.zeros((), device=run.accelerator.device))
             run.accelerator.backward((total + _touch(run)) * run.accelerator.num_processes)
-        seen.add(run, piece, batch, losses, look)
+        seen.add(run, piece, batch, losses, teacher if look else None)
 
 
 def _touch(run: Run) -> Tensor | float:
@@ -130,7 +132,7 @@ def _combined_gradient(run: Run, step: int, samples: SampleBatch, seen: "_Seen",
     gradients: dict[str, Tensor] = {}
     with run.accelerator.no_sync(run.module):
         for piece in run.micro_batches(step, samples):
-            batch = _forward(run, step, piece, seen.num_items, look)
+            batch, teacher = _forward(run, step, piece, seen.num_items, look)
             losses = run.objective.losses(batch)
             for position, (name, loss) in enumerate(losses.items(), start=1):
                 # Scaled, because half-precision activations carry this gradient too.
@@ -143,7 +145,7 @@ def _combined_gradient(run: Run, step: int, samples: SampleBatch, seen: "_Seen",
                 )
                 flat = torch.cat([part.reshape(-1) for part in parts])
                 gradients[name] = gradients[name] + flat if name in gradients else flat
-            seen.add(run, piece, batch, losses, look)
+            seen.add(run, piece, batch, losses, teacher if look else None)
     scale = 1.0 if scaler is None else scaler.get_scale()
     whole = {name: run.accelerator.reduce(gradient) / scale for name, gradient in gradients.items()}
     values = {name: whole[name].new_tensor(value) for name, value in seen.totals(run)["loss"].items()}
@@ -153,7 +155,8 @@ def _combined_gradient(run: Run, step: int, samples: SampleBatch, seen: "_Seen",
         parameter.grad = part.view_as(parameter).to(parameter.dtype).clone()
 
 
-def _forward(run: Run, step: int, piece: SampleBatch, num_items: Tensor, look: bool) -> Batch:
+def _forward(run: Run, step: int, piece: SampleBatch, num_items: Tensor, look: bool) -> tuple[Batch, Answers | None]:
+    """What the objective sees, and what the teacher said: the same logits, unless there are several teachers."""
     needs, weights = run.objective.needs, run.class_weights
     layers = run.config.student.layers if "layer_features" in needs else ()
     output = run.module(piece.inputs, layers)
@@ -161,10 +164,11 @@ def _forward(run: Run, step: int, piece: SampleBatch, num_items: Tensor, look: b
     assert not isinstance(initial, TopK)  # a cache of the student's own start holds all classes
     if run.teacher is not None and (look or "teacher_logits" in needs):
         teacher = _answers(run.teacher, piece, with_layers=bool(layers))
-    return Batch(
+    labels = piece.labels if run.dataset.labelled else None
+    batch = Batch(
         student_logits=output["logits"],
-        labels=piece.labels,
-        teacher_logits=None if teacher is None else teacher.logits,
+        labels=labels,
+        teacher_logits=None if teacher is None else _taught(run, teacher, labels),
         initial_logits=initial,
         features=output["features"] if "features" in needs else None,
         layer_features=output["layer_features"] if layers else None,
@@ -174,9 +178,19 @@ def _forward(run: Run, step: int, piece: SampleBatch, num_items: Tensor, look: b
         num_items=num_items,
         sample_weights=None if weights is None else class_sample_weights(piece.labels, weights.to(piece.labels.device)),
     )
+    return batch, teacher
+
+
+def _taught(run: Run, teacher: Answers, labels: Tensor | None) -> Tensor | TopK:
+    """What the objective learns from: the teacher's logits, or its own average of several teachers."""
+    if teacher.members and "teacher_logits" in run.objective.needs:
+        return run.objective.average_teachers(teacher.members, labels, teacher.weights)
+    return teacher.logits
 
 
 def _answers(teacher: Teacher, piece: SampleBatch, *, with_layers: bool = False) -> Answers:
+    if isinstance(teacher, SeveralTeachers):
+        return teacher.join([_answers(member, piece) for member in teacher.members])
     answers = teacher.answer(piece.inputs, piece.sample_ids, piece.view_ids, with_layers=with_layers)
     partners = piece.partners
     if partners is None or not isinstance(teacher, CachedTeacher):  # a network has seen the mixed images themselves
@@ -189,7 +203,7 @@ def _answers(teacher: Teacher, piece: SampleBatch, *, with_layers: bool = False)
 
 def _effective_batch(run: Run, step: int, samples: SampleBatch, num_items: Tensor) -> Batch:
     """The whole batch of all processes, evaluated without a graph."""
-    batches = [_forward(run, step, piece, num_items, look=False) for piece in run.micro_batches(step, samples)]
+    batches = [_forward(run, step, piece, num_items, look=False)[0] for piece in run.micro_batches(step, samples)]
     merged = {field.name: [getattr(batch, field.name) for batch in batches] for field in fields(Batch)}
     return replace(batches[0], **{name: _merge(run, name, values) for name, values in merged.items()})
 
@@ -233,19 +247,18 @@ class _Seen:
         self._rows: list[tuple[SampleBatch, Batch]] = []
         self._totals: dict[str, dict[str, float]] | None = None
 
-    def add(self, run: Run, piece: SampleBatch, batch: Batch, losses: Mapping[str, Tensor], look: bool) -> None:
+    def add(
+        self, run: Run, piece: SampleBatch, batch: Batch, losses: Mapping[str, Tensor], watched: Answers | None
+    ) -> None:
+        """Count a micro-batch; where the teacher's answers are given, look at the student beside them."""
         batch = replace(batch, student_logits=batch.student_logits.detach())
-        share = _valid_rows(piece.labels).sum() / self.count.clamp(min=1)
+        share = _counted_rows(run, piece).sum() / self.count.clamp(min=1)
         self._add("loss", {name: loss.detach() for name, loss in losses.items()})
         with torch.no_grad():
             self._add("metric", {name: value.to(share) * share for name, value in run.objective.metrics(batch).items()})
-        if look and batch.teacher_logits is not None:
-            found = observe(
-                batch.student_logits,
-                batch.teacher_logits,
-                _keep_rows(piece.labels, _finite_rows(batch)),
-                temperature=run.objective.step_temperature,
-            )
+        if watched is not None:
+            labels = _keep_rows(piece.labels, _finite_rows(batch))
+            found = _observe(batch.student_logits, watched, labels, run.objective.step_temperature)
             self._add("monitor", {name: value * share for name, value in found.items()})
         self._rows.append((piece, batch))
 
@@ -271,8 +284,27 @@ class _Seen:
         return f"{problem} {name_samples(chosen or torch.cat([piece.sample_ids for piece, _ in self._rows]).tolist())}"
 
 
+def _counted_rows(run: Run, samples: SampleBatch) -> Tensor:
+    """Which samples count: those with a valid label, or all where training samples have none."""
+    valid = _valid_rows(samples.labels)
+    return valid if run.dataset.labelled else torch.ones_like(valid)
+
+
+def _observe(student_logits: Tensor, teacher: Answers, labels: Tensor, temperature: float) -> dict[str, Tensor]:
+    """What a monitor says of a batch; of several teachers it speaks as of one that says the average probabilities.
+
+    How much of the step is protection is said of the protected step itself, which follows the average conditionals.
+    """
+    found = observe(student_logits, teacher.logits, labels, temperature=temperature)
+    if teacher.members:
+        taught = average_conditionals(teacher.members, labels, weights=teacher.weights, temperature=temperature)
+        step = observe(student_logits, taught, labels, temperature=temperature)
+        found |= {name: step[name] for name in OF_THE_STEP}
+    return found
+
+
 def _valid_rows(labels: Tensor) -> Tensor:
-    """Which samples count: those of a class that is not to be ignored, or of a soft label that is not all zero."""
+    """Which labels are valid: those of a class that is not to be ignored, or soft ones that are not all zero."""
     return (labels != 0).any(-1) if labels.is_floating_point() else labels != IGNORE_INDEX
 
 

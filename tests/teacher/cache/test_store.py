@@ -81,3 +81,18 @@ def test_a_rest_that_vanished_is_refused_and_one_that_is_not_there_is_minus_infi
     with pytest.raises(InputError, match=r"sample 8, view 0: rest_log_probs: expected a value that float32 holds, f"):
         stored(logits.double() * 2, top_k=2, dtype="float32")
     assert np.isneginf(stored(torch.randn(2, 6), top_k=6)["rest_log_probs"][2:4]).all()
+
+
+def test_a_teacher_that_was_truncated_before_is_kept_as_it_is():
+    logits = torch.randn(2, 6)
+    arrays = stored(logits, top_k=2)
+    recipe = CacheRecipe("m", "d", {}, None, 6, top_k=2)
+    kept = {name: torch.from_numpy(arrays[name][2:4].astype(np.float64)) for name in TOP_K_COLUMNS}
+    again = {name: np.zeros(shape, kind) for name, (kind, shape) in shard_layout(recipe, 6).items()}
+    rows = CacheRows([7, 8, 9, 10], [0] * 4, None, LABELS)
+    store_rows(again, slice(2, 4), rows, slice(1, 3), kept, recipe)
+    assert all(np.array_equal(again[name], arrays[name]) for name in arrays)
+    with pytest.raises(
+        InputError, match=r"forward: expected outputs logits, found log_probs, indices, label_log_probs$"
+    ):
+        store_rows(again, slice(2, 4), rows, slice(1, 3), {name: kept[name] for name in TOP_K_COLUMNS[:3]}, recipe)

@@ -41,7 +41,8 @@ class Manifest(Record):
     keys_sha256: str
     shard_rows: int
     model_source: str | None = added(None)
-    """What the network was built from: where it is as expected, the network need not be built to compare it.
+    """What the network was built from: where it is as expected, the network need not be built to compare it. Of
+    imported logits, the names and hashes of their files.
 
     Not bound: the fingerprint of the network in the recipe is.
     """

@@ -15,6 +15,9 @@ from tpkd.teacher.cache.columns import TOP_K_COLUMNS, Column, logits_columns, to
 DTYPES = ("float16", "float32")
 RESERVED = ("logits", "sample_ids", "view_ids", "written")
 
+IMPORTED = "imported-"
+"""What the fingerprint of a network begins with where logits were imported and no network is known."""
+
 _TENSOR_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
 
 
@@ -39,6 +42,7 @@ class CacheRecipe(Record):
     """
 
     model_fingerprint: str
+    """Of the network; of imported logits `imported-` and a hash of their files."""
     dataset_fingerprint: str
     preprocessing: dict[str, Any]
     """The view recipe of images, the tokenisation of text: plain JSON values."""
@@ -105,6 +109,16 @@ class CacheRecipe(Record):
             if item.name != "class_names" or named
             for difference in _differences(item.name, getattr(self, item.name), getattr(found, item.name))
         ]
+
+
+def is_imported(recipe: CacheRecipe) -> bool:
+    """Whether the rows come from files of logits, not from a network.
+
+    Example:
+        >>> [is_imported(CacheRecipe(model, "data", {}, None, 3)) for model in ("imported-12ab", "12ab")]
+        [True, False]
+    """
+    return recipe.model_fingerprint.startswith(IMPORTED)
 
 
 def _differences(path: str, expected: Any, found: Any) -> Iterator[str]:

@@ -29,7 +29,8 @@ def store_rows(
         place: where in the shard the block belongs.
         rows: all rows of the cache.
         block: which of them these are.
-        outputs: `{"logits": (b, K), name: (b, width), …}`, the names those of the recipe.
+        outputs: `{"logits": (b, K), name: (b, width), …}`, the names those of the recipe; of a teacher that was
+            truncated before, the columns of the recipe.
         recipe: what a row keeps of them.
 
     Raises:
@@ -37,9 +38,11 @@ def store_rows(
             it is kept; the row is named by (sample id, view id).
     """
     keys = rows.sample_ids[block], rows.view_ids[block]
-    _check_outputs(outputs, len(keys[0]), recipe)
     columns = dict(outputs)
-    if recipe.top_k is not None:
+    is_truncated = recipe.top_k is not None and outputs.keys() == recipe.columns.keys()
+    if not is_truncated:
+        _check_outputs(outputs, len(keys[0]), recipe)
+    if recipe.top_k is not None and not is_truncated:
         assert rows.labels is not None, "the manifest of such a cache hashes them"
         columns |= _truncated(columns.pop("logits"), rows.labels[block], recipe.top_k, keys)
     for name, values in columns.items():

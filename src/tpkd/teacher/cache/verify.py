@@ -54,6 +54,8 @@ class CacheInfo(Record):
     """Of the file by which rows are found; 0 where they are found by arithmetic."""
     part: str | None = added(None)
     """Which part of a cache this is; rows are then those of the part."""
+    model_source: str | None = added(None)
+    """What the network was built from, or which files were imported; None where that is not known."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,7 @@ def cache_info(directory: str | Path) -> CacheInfo:
         full_bytes=None if recipe.top_k is None else contents.rows_written * full_row_bytes(recipe),
         index_bytes=0 if contents.index is None else contents.index.bytes,
         part=None if manifest.part is None else str(manifest.part),
+        model_source=manifest.model_source,
     )
 
 

@@ -1,0 +1,1 @@
+"""`tpkd cache import`: logits that another program computed, as the cache of a teacher."""

@@ -1,0 +1,95 @@
+"""A grid on a Ray cluster of two nodes, one of which is killed; and clusters that cannot be used."""
+
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from executors.ray_nodes import two_nodes
+from tpkd.compare.run import compare, open_grid
+from tpkd.errors import InputError
+from tpkd.executors.jobs import JobEvent
+from tpkd.executors.ray_cluster import RayExecutor, _look
+from tpkd.executors.shared_files import Probe
+from tpkd.executors.status import read_statuses
+
+SEEDS = [1, 2, 3]
+
+
+@pytest.fixture
+def short():
+    """A directory with a short name: Ray puts sockets there, whose paths may have 107 characters."""
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as directory:
+        yield Path(directory)
+
+
+def grid(directory):
+    config = {
+        "output": f"{directory}/{{objective}}-{{seed}}",
+        "data": {"name": "digits"},
+        "views": {"scale": 16},
+        "student": {"model": "builtin:mlp", "options": {"input_size": 64, "hidden": [16]}},
+        "teacher": {"model": "builtin:mlp", "options": {"input_size": 64, "hidden": [16]}, "untrained": True},
+        "objective": "tpkd",
+        "optimizer": {"name": "sgd", "learning_rate": 0.05},
+        "epochs": 40,
+        "batch_size": 16,
+        "checkpoints": {"every": 100},
+    }
+    path = directory.parent / f"{directory.name}.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return open_grid(path, [], methods=["tpkd"], seeds=SEEDS)
+
+
+def without_times(value):
+    """A record without what a clock says."""
+    if isinstance(value, dict):
+        return {key: without_times(part) for key, part in value.items() if key != "seconds"}
+    return [without_times(part) for part in value] if isinstance(value, list) else value
+
+
+def record(directory):
+    text = (directory / "comparison.json").read_text()
+    # The name of the grid is that of its configuration.
+    return without_times(json.loads(text.replace(directory.name, "GRID")))
+
+
+def test_a_node_is_killed_and_the_record_is_that_of_one_machine(tmp_path, short, monkeypatch):
+    compare(grid(tmp_path / "here"), processes=1)
+    with two_nodes(short, monkeypatch) as (address, second):
+        seen = []
+
+        def kill_once_both_work(event: JobEvent):
+            seen.append(event)
+            running = {each.job for each in seen if each.kind == "progress"} - {
+                each.job for each in seen if each.kind == "finished"
+            }
+            if len(running) > 1 and second.process.poll() is None:
+                second.kill()
+
+        from tpkd.compare.run import Watcher
+
+        compare(
+            grid(tmp_path / "there"),
+            executor=lambda work, directory: RayExecutor(work, directory, address=address),
+            watcher=Watcher(on_cell=kill_once_both_work),
+        )
+        assert second.process.poll() is not None, "no two cells ran at the same time"
+    statuses = read_statuses(tmp_path / "there")
+    assert [status.kind for status in statuses] == ["finished"] * 3
+    assert max(status.attempt for status in statuses) == 2
+    assert record(tmp_path / "there") == record(tmp_path / "here")
+    for seed in SEEDS:
+        name = f"students/tpkd-{seed}.npy"
+        assert (tmp_path / "there" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
+
+
+def test_no_cluster_at_the_address(tmp_path):
+    with pytest.raises(InputError, match=r"--address: no Ray cluster at nowhere"):
+        RayExecutor(print, tmp_path, address="nowhere")
+
+
+def test_what_a_node_says_that_does_not_see_the_directory(tmp_path):
+    assert "the node 10.0.0.7 does not see the files" in _look(Probe(tmp_path, "token"), "10.0.0.7")

@@ -1,0 +1,57 @@
+"""What the processes of the worker tests do."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from tpkd.errors import InputError
+from tpkd.termination import TerminatedError, deferred
+
+
+def work(payload, on_progress):
+    kind, path = payload
+    if kind == "input":
+        raise InputError("config.yaml: wrong")
+    if kind == "bug":
+        raise ValueError("first line\nsecond line")
+    if kind == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "wait":
+        Path(path).write_text(str(os.getpid()))
+        time.sleep(600)
+    on_progress(1, 2)
+    on_progress(2, 2)
+    Path(path).write_text(str(os.getpid()))
+
+
+def where_am_i(path, on_progress):
+    Path(path).write_text(f"{os.getcwd()} {os.environ.get('TPKD_DATA')}")
+
+
+def save_when_asked(directory, on_progress):
+    """A run that is asked to end between two steps, and saves."""
+    with deferred() as asked:
+        step = 0
+        while not asked():
+            step += 1
+            on_progress(step, 1_000_000)
+            (Path(directory) / "running").touch()
+            time.sleep(0.01)
+        (Path(directory) / "saved").touch()
+        raise TerminatedError
+
+
+def visible_device(path, on_progress):
+    Path(path).write_text(os.environ.get("CUDA_VISIBLE_DEVICES", "all"))
+
+
+def resumable(directory, on_progress):
+    """Counts to a hundred, one file per number; what an earlier attempt has counted is not counted again."""
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    for number in range(100):
+        if not (directory / str(number)).exists():
+            (directory / str(number)).write_text(str(os.getpid()))
+            time.sleep(0.05)
+        on_progress(number + 1, 100)
