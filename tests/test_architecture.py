@@ -17,7 +17,7 @@ BASE = {"errors", "files", "record", "lock", "arrays", "class_names", "terminati
 MATHS = BASE | {"geometry", "theory", "parameter_space", "objectives"}
 RUN = BASE | {"config", "data", "models", "teacher"}
 TOOLKIT = {"report", "competence"}
-SUBJECTS = {"diagnosis", "compare", "mechanism", "check_loss", "figures", "demo", "importing"}
+SUBJECTS = {"diagnosis", "quality", "compare", "mechanism", "check_loss", "figures", "demo", "importing"}
 ALLOWED = {
     "errors": set(),
     "record": set(),
@@ -42,8 +42,9 @@ ALLOWED = {
     "report": set(),
     "competence": {"report"},
     "diagnosis": BASE | TOOLKIT | {"geometry", "theory", "teacher"},
+    "quality": BASE,
     "mechanism": MATHS | RUN | {"training", "report"},
-    "compare": MATHS | RUN | TOOLKIT | {"training", "diagnosis", "mechanism", "figures", "executors"},
+    "compare": MATHS | RUN | TOOLKIT | {"training", "diagnosis", "quality", "mechanism", "figures", "executors"},
     "importing": RUN | {"geometry", "theory", "diagnosis"},
     "check_loss": BASE | {"geometry", "report"},
     "figures": BASE | {"geometry", "theory", "report"},

@@ -23,10 +23,11 @@ EPOCHS = 5
 """Of scikit-learn's digits in batches of 64: 113 steps."""
 CLOCKS = re.compile(
     rb'"(seconds|[a-z_]+_seconds|time|metrics_bytes)": ?[-+.e\d]+|"metrics_sha256": ?"\w+"|'
-    rb'<data value="[\d.e+-]+" data-path="[\w.]+\.seconds">[\d.,]+</data>|T\d\d:\d\d:\d\d\+00:00'
+    rb'<data value="[\d.e+-]+" data-path="[\w.]+\.(milli)?seconds">[\d.,]+</data>|'
+    rb"one sample takes [\d.,]+ ms and [\d.,]+ ms|T\d\d:\d\d:\d\d\+00:00"
 )
 """Seconds, and sizes and hashes of what seconds are written into."""
-IGNORED = re.compile(r"environment\.json|/tensorboard/|\.lock$|/state\.sha256$|/tables/cost\.")
+IGNORED = re.compile(r"(environment|networks)\.json|/tensorboard/|\.lock$|/state\.sha256$|/tables/(cost|networks)\.")
 """What is about the machine; the tensors of a checkpoint are compared, the hash over its clock is not."""
 
 

@@ -125,6 +125,48 @@ def test_the_start_of_the_student_has_a_cache_of_its_own(tpkd, config, tmp_path)
     assert tpkd("cache", "verify", tmp_path / "initial", "--config", config, "--network", "initial")[0] == 0
 
 
+def test_parts_are_built_and_merged_to_the_same_cache(tpkd, config, tmp_path):
+    small = ["--shard-bytes", 20_000]
+    assert tpkd("cache", "build", config, *small, f"teacher.cache={tmp_path / 'one'}")[0] == 0
+    for number in (1, 2, 3):
+        code, out, err = tpkd("cache", "build", config, *small, "--part", f"{number}/3")
+        assert code == 0
+        assert re.search(rf"(\d+) of \1 \(part {number} of 3; 150 samples × 8 views in all\)", out)
+        assert "cached rows" not in err
+    parts = [tmp_path / f"cache.part-{number}-of-3" for number in (1, 2, 3)]
+    assert tpkd("cache", "info", parts[1])[0] == 0
+    assert tpkd("cache", "verify", parts[2], "--config", config, "--sample", 4)[0] == 0
+    code, out, err = tpkd("cache", "merge", *parts)
+    assert code == 0
+    assert "1200 of 1200 (150 samples × 8 views)" in out
+    assert re.search(r"shards, and an index of \d+\.\d kB", out)
+    shards = len(list((tmp_path / "one").glob("shard-*")))
+    assert err.endswith(f"shards: {shards} of {shards}\n")
+    for path in (tmp_path / "one").iterdir():
+        if path.name != ".lock":
+            assert (tmp_path / "cache" / path.name).read_bytes() == path.read_bytes()
+    assert tpkd("cache", "verify", tmp_path / "cache", "--config", config, "--sample", 4)[0] == 0
+
+
+def test_a_plan_says_what_a_build_will_take_and_writes_nothing(tpkd, config, tmp_path, monkeypatch):
+    monkeypatch.setattr("tpkd.teacher.planning.TRIAL_SECONDS", 0.05)
+    code, out, err = tpkd("cache", "plan", config, "--rows", 10**8, "--workers", 8)
+    assert (code, err) == (0, "")
+    text = " ".join(re.sub("[│┃\\s]+", " ", out).split())
+    row = 17 + 2 * 10 + 2 * 24
+    assert "A cache of 100,000,000 rows" in text
+    assert f"bytes per row {row} {row + 10 + 2 + 4}" in text
+    assert "on disk 9.0 GB 10.6 GB" in text
+    assert "largest part 12,500,000 rows 12,500,000 rows" in text
+    assert re.search(
+        r"Measured here: [\d,]+ rows in \d\.\d s, [\d,.]+ rows per second; minutes are for 8 workers", text
+    )
+    assert not (tmp_path / "cache").exists()
+    found = json.loads(tpkd("cache", "plan", config, "--json")[1])
+    assert [estimate["rows"] for estimate in found["estimates"]] == [1200, 1200]
+    assert found["trial"]["rows"] > 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -149,6 +191,10 @@ def test_the_start_of_the_student_has_a_cache_of_its_own(tpkd, config, tmp_path)
         (["build", "CONFIG", "teacher.model=null"], "run.yaml: teacher.model: missing"),
         (["build", "CONFIG", "teacher.top_k=3", "teacher.cache=null"], "run.yaml: teacher: top_k: expected a cache"),
         (["build", "CONFIG", "teacher.top_k=-1"], "run.yaml: teacher.top_k: Input should be greater than 0, found -1"),
+        (["build", "CONFIG", "--part", "0/2"], "part: expected I/N with I from 1 to N, such as 2/4, found '0/2'"),
+        (["plan", "CONFIG", "teacher.model=null"], "run.yaml: teacher.model: missing"),
+        (["merge", "DIRECTORY", "DIRECTORY"], "--out: missing, and the names of the parts do not say where"),
+        (["merge", "DIRECTORY/x.part-1-of-1"], "x.part-1-of-1: expected a teacher cache, found no manifest.json"),
         (["info", "DIRECTORY"], "expected a teacher cache, found no manifest.json"),
         (["verify", "DIRECTORY"], "expected a teacher cache, found no manifest.json"),
     ],

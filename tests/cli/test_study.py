@@ -58,7 +58,7 @@ def test_overrides_another_run_directory_and_another_file(trained, config_file, 
 
 
 def test_a_violation_of_the_theory_is_exit_1(config_file, monkeypatch):
-    def broken(config, directory, *, on_progress):
+    def broken(config, directory, **options):
         record = mechanism.study_blocking(config, directory)
         return replace(record, checks=(replace(record.checks[0], violations=3, worst=-0.5), *record.checks[1:]))
 
@@ -69,7 +69,7 @@ def test_a_violation_of_the_theory_is_exit_1(config_file, monkeypatch):
 
 
 def test_an_observation_that_fails_is_said_and_is_no_error(config_file, monkeypatch):
-    def unlucky(config, directory, *, on_progress):
+    def unlucky(config, directory, **options):
         record = mechanism.study_blocking(config, directory)
         return replace(record, checks=(*record.checks[:-1], replace(record.checks[-1], violations=2, worst=0.0)))
 

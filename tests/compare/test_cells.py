@@ -8,7 +8,7 @@ import pytest
 
 from compare.grids import logits_of
 from demo.small_demo import SEEDS, small_demo
-from tpkd.compare.cells import read_cell
+from tpkd.compare.cells import _metrics, read_cell
 from tpkd.compare.grid import Grid, GridCell
 from tpkd.compare.run import read_comparison
 from tpkd.objectives import names
@@ -47,6 +47,22 @@ def test_curves_are_the_means_of_what_the_monitor_saw(made, record):
     assert cell.curves.conditional_loss[position] == pytest.approx(
         np.mean([line["conditional_loss"] for line in third])
     )
+
+
+def test_progress_is_what_the_log_has_of_each_epoch(made, record, tmp_path):
+    cell = record.cells[0]
+    lines = [json.loads(line) for line in (made / cell.directory / "metrics.jsonl").read_text().splitlines()]
+    assert cell.progress.epochs == (1, 2, 3, 4, 5, 6)
+    assert cell.progress.training_loss == tuple(line["loss"] for line in lines if line["kind"] == "epoch")
+    assert (cell.progress.evaluated_epochs, cell.progress.accuracy) == ((6,), (cell.accuracy,))
+    assert cell.progress.validated_epochs == ()
+    path = tmp_path / "metrics.jsonl"
+    more = [{"kind": "validation", "step": 1, "epoch": epoch, "accuracy": 0.25 * epoch} for epoch in (1, 2)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in [*lines, *more]))
+    found = _metrics(path)[2]
+    assert (found.validated_epochs, found.validation_accuracy) == ((1, 2), (0.25, 0.5))
+    path.write_text("")
+    assert _metrics(path)[2] is None
 
 
 def unrun(directory):

@@ -34,6 +34,18 @@ def test_a_probe_is_fitted_once_for_all_cells():
     assert {cell.config.student.probe_file for cell in grid.cells} == {"demo-output/probe.safetensors"}
 
 
+def test_finished_cells_drop_their_checkpoints_unless_asked_to_keep_them():
+    """Of a run of its own nothing is dropped; a grid has many, and none of them is ever continued."""
+
+    def kept(*overrides):
+        grid = plan_grid(CONFIGS / "demo.yaml", overrides, methods=["ce", "kd"], seeds=[1])
+        return {cell.config.finished.checkpoints for cell in grid.cells}
+
+    assert kept() == {False}
+    assert kept("finished.checkpoints=true") == {True}
+    assert kept("finished.checkpoints=false") == {False}
+
+
 def test_the_directory_of_a_grid_ends_before_the_first_placeholder():
     assert grid_directory("a/b-{seed}/{objective}") == Path("a")
     assert grid_directory("{objective}/{seed}") == Path(".")

@@ -33,7 +33,8 @@ here = Path(sys.argv[1])
 generator = torch.Generator().manual_seed(0)
 labels = torch.arange(40) % 4
 np.save(here / "labels.npy", labels.numpy())
-np.save(here / "teacher.npy", torch.randn(40, 4, generator=generator).numpy())
+teacher = torch.randn(40, 4, generator=generator)
+np.save(here / "teacher.npy", teacher.numpy())
 finals = {}
 tested = SimpleNamespace(evaluation=SimpleNamespace(test=True))
 for seed in (42, 43):
@@ -45,29 +46,29 @@ for seed in (42, 43):
     cells.run_cell((job, here), None)
     (here / "students" / f"tpkd-{seed}.npy").unlink()  # the logits are large, and may go
     final = cells._final(here / "students" / f"tpkd-{seed}.json")
-    expected = sum(((row.softmax(-1) - torch.eye(4)[label]) ** 2).sum() for row, label in zip(logits, labels)) / 40
-    assert abs(final.brier_score - expected.item()) < 1e-6
+    expected = sum(row.argmax().item() == other.argmax().item() for row, other in zip(logits, teacher)) / 40
+    assert final.agreement == expected
     finals[seed] = final
 record = comparison([cell("tpkd", seed, 0.5, final=final) for seed, final in finals.items()])
 record = ComparisonRecord.from_json(record.to_json())
-mean = sum(final.brier_score for final in finals.values()) / 2
-assert abs(record.methods[0].final["brier_score"] - mean) < 1e-12
-before = replace(finals[43], brier_score=None)  # a cell that ran before the column existed
+mean = sum(final.agreement for final in finals.values()) / 2
+assert abs(record.methods[0].final["agreement"] - mean) < 1e-12
+before = replace(finals[43], agreement=None)  # a cell that ran before the column existed
 mixed = comparison([cell("tpkd", 42, 0.5, final=finals[42]), cell("tpkd", 43, 0.5, final=before)])
-assert mixed.methods[0].final["brier_score"] is None  # rather than a mean over other seeds than those of its row
+assert mixed.methods[0].final["agreement"] is None  # rather than a mean over other seeds than those of its row
 assert mixed.methods[0].final["label_loss"] is not None
 files = report_files(ReportRecords(catalogue(), record))
 for kind in ("csv", "md", "tex"):
-    assert "Brier score" in files[f"tables/final.{kind}"], kind
+    assert "agreement" in files[f"tables/final.{kind}"], kind
 (row,) = csv.DictReader(io.StringIO(files["tables/final.csv"]))
-assert row["Brier score"] == f"{mean:.4f}"
-value = record.methods[0].final["brier_score"]
-element = f'<data value="{value!r}" data-path="comparison.methods.0.final.brier_score">{mean:.4f}</data>'
+assert row["agreement"] == f"{100 * mean:.1f} %"
+value = record.methods[0].final["agreement"]
+element = f'<data value="{value!r}" data-path="comparison.methods.0.final.agreement">{100 * mean:.1f} %</data>'
 assert element in files["report.html"]
 
 older = ComparisonRecord.from_json(Path(sys.argv[2]).read_text())
-assert older.cells[0].final.brier_score is None
-assert "Brier" not in report_files(ReportRecords(catalogue(), older))["report.html"]
+assert older.cells[0].final.agreement is None
+assert "agreement" not in report_files(ReportRecords(catalogue(), older))["report.html"]
 print("followed")
 """
 
@@ -104,7 +105,7 @@ def test_the_recipe_for_a_column_gives_a_column(tmp_path):
     for file, block in steps():  # after one column there is still room for another
         path = tmp_path / file
         if "import numpy" not in block:
-            path.write_text(apply(path.read_text(), block.replace("brier", "second").replace("Brier", "Second")))
+            path.write_text(apply(path.read_text(), block.replace("agreement", "second")))
     (tmp_path / "grid").mkdir()
     record = ROOT / "results/cpu-vision/comparison.json"
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "grid"), str(record)]

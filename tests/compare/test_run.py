@@ -19,6 +19,7 @@ from tpkd.demo.run import CONFIGS
 from tpkd.errors import InputError
 from tpkd.objectives import names
 from tpkd.training.directory import read_result
+from tpkd.training.loop import snapshot_states
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +58,12 @@ def test_cells_share_data_teacher_and_start(made, record):
     assert {result.teacher_fingerprint for result in results} == {record.teacher.fingerprint}
     selecting = {result.initial_fingerprint for result in results if result.initial_fingerprint}
     assert selecting == {record.start.fingerprint}
+
+
+def test_finished_cells_keep_no_checkpoints_but_whole_snapshots(made, record):
+    assert not [cell.name for cell in record.cells if (made / cell.directory / "checkpoints").exists()]
+    assert (made / "teacher" / "checkpoints").exists(), "a run of its own keeps them"
+    assert snapshot_states(made / "ce" / f"seed-{SEEDS[0]}", 6).load().groups["optimizer"]
 
 
 def test_dp_u_is_kl_dist_bit_for_bit_where_the_teacher_always_wins(made, record):
@@ -242,7 +249,6 @@ def test_a_grid_changed_under_its_directory_is_refused_or_put_aside(small, tmp_p
 
 def test_a_cell_that_has_no_checkpoint_does_not_hold_up_a_changed_grid(small, tmp_path):
     directory = tmp_path / "tpkd" / "seed-43"
-    shutil.rmtree(directory / "checkpoints")
     (directory / "result.json").unlink()
     config = (directory / "config.yaml").read_text()
     (directory / "config.yaml").write_text(config.replace("momentum: 0.9", "momentum: 0.8"))

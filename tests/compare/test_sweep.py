@@ -64,6 +64,12 @@ def test_every_combination_of_the_settings_that_a_method_has(config):
     assert all(not each.config.evaluation.test and not each.config.snapshots for each in sweep.grid.cells)
 
 
+def test_finished_cells_drop_their_checkpoints_as_in_a_grid(config):
+    for overrides, expected in (((), {False}), (["finished.checkpoints=true"], {True})):
+        sweep = plan_sweep(config, overrides, sweeps=["beta=0.5,1"], methods=["tpkd"], seeds=[1])
+        assert {cell.config.finished.checkpoints for cell in sweep.grid.cells} == expected
+
+
 def test_a_method_without_the_setting_runs_as_it_is_if_it_was_asked_for(config):
     sweep = plan_sweep(config, sweeps=["beta=0.5,1"], methods=["ce", "tpkd"], seeds=[1])
     assert [trial.settings for trial in sweep.trials] == [{}, {BETA: 0.5}, {BETA: 1}]

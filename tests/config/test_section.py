@@ -91,3 +91,10 @@ def test_an_output_is_never_filled_in_from_the_environment(file):
 def test_a_configuration_is_frozen(file):
     with pytest.raises(ValueError, match="frozen"):
         load_config(file).epochs = 3
+
+
+def test_names_of_weights_may_be_numbers(file):
+    config = load_config(file, ["student.weight_map={0: layers.0, '2': null}"])
+    assert config.student.weight_map == {"0": "layers.0", "2": None}
+    for wrong in ("{1.5: a}", "{a: 3}", "[a]"):
+        assert "student.weight_map" in refused(file, [f"student.weight_map={wrong}"])

@@ -13,7 +13,10 @@ import pytest
 import tpkd
 from teacher.cache.toys import Teacher, assert_true_rows, make_recipe, make_rows
 from tpkd.errors import InputError
+from tpkd.teacher.cache import build as builder
 from tpkd.teacher.cache.build import build_cache
+from tpkd.teacher.cache.merge import merge_parts
+from tpkd.teacher.cache.parts import Part
 from tpkd.teacher.cache.read import open_cache
 from tpkd.teacher.cache.verify import cache_info, verify_cache
 
@@ -223,3 +226,78 @@ def test_a_writer_that_fails_says_where_and_leaves_what_was_there(
     build_cache(tmp_path, make_rows(*sizes), teacher, recipe, block_rows=5)
     assert len(teacher.rows_seen) == 110
     assert visible(tmp_path) == whole
+
+
+def test_a_kill_in_a_long_shard_loses_a_piece_of_it(tmp_path, monkeypatch):
+    """The rows of a shard are kept while it is built; here a piece has 10 rows, and a forward pass 5."""
+    monkeypatch.setattr(builder, "DRAFT_ROWS", 10)
+    recipe, sizes = make_recipe(), (40, 3)
+    build_cache(tmp_path / "whole", make_rows(*sizes), Teacher(), recipe, shard_rows=60, block_rows=5)
+    # The manifest syncs twice, then each of five pieces once; the shard and the first line sync twice each.
+    points = [("fsync", number, moment) for number in (3, 5, 8, 10, 12) for moment in ("before", "after")]
+    jobs = [
+        {
+            "directory": str(tmp_path / "-".join(map(str, point))),
+            "log": str(tmp_path / f"log-{'-'.join(map(str, point))}"),
+            "rows": sizes,
+            "top_k": None,
+            "shard_rows": 60,
+            "draft_rows": 10,
+            "die_at": point,
+        }
+        for point in points
+    ]
+    assert crash(jobs, tmp_path) == [[-9]] * len(jobs)
+    for job in jobs:
+        teacher, directory = Teacher(), Path(job["directory"])
+        build_cache(directory, make_rows(*sizes), teacher, recipe, block_rows=5)
+        assert len(forwarded(job["log"])) + len(teacher.rows_seen) <= NUM_ROWS + 10 + 5
+        assert visible(directory) == visible(tmp_path / "whole")
+
+
+def parts_of(place, sizes, top_k, total=3):
+    parts = [Part(number, total) for number in range(1, total + 1)]
+    for part in parts:
+        rows, recipe = make_rows(*sizes), make_recipe(top_k=top_k)
+        build_cache(part.place(place), rows, Teacher(), recipe, shard_rows=SHARD_ROWS, block_rows=5, part=part)
+    return [part.place(place) for part in parts]
+
+
+def test_a_merge_that_is_killed_leaves_nothing_that_opens_and_goes_on(tmp_path, whole, top_k, sizes):
+    parts = parts_of(tmp_path / "cache", sizes, top_k)
+    before = [visible(part) for part in parts]
+    # A merge renames the manifest and each shard, and syncs like a build, but no file of a shard: it is a link.
+    calls = {"replace": (1, 2, 7, 13), "fsync": (3, 4, 5, 6, 26), "link": (1, 12)}
+    points = [(call, number, moment) for call in calls for number in calls[call] for moment in ("before", "after")]
+    jobs = [
+        {
+            "directory": str(tmp_path / "-".join(map(str, point))),
+            "log": str(tmp_path / "log"),
+            "parts": [str(part) for part in parts],
+            "die_at": point,
+        }
+        for point in points
+    ]
+    assert crash(jobs, tmp_path) == [[-9]] * len(jobs)
+    for job in jobs:
+        directory = Path(job["directory"])
+        with pytest.raises(InputError, match=r"found no manifest|found .* written|expected index") as refusal:
+            open_cache(directory)
+        assert "\n" not in str(refusal.value)
+        assert merge_parts(parts, directory) == directory
+        assert visible(directory) == whole
+    assert [visible(part) for part in parts] == before
+
+
+def test_a_part_that_is_killed_goes_on_and_merges_to_the_same_bytes(tmp_path, whole, top_k, sizes):
+    parts = parts_of(tmp_path / "cache", sizes, top_k)
+    second = parts[1]
+    lines = (second / "shards.jsonl").read_bytes().splitlines(keepends=True)
+    (second / "shards.jsonl").write_bytes(b"".join(lines[:2]) + lines[2][:50])  # and its last two shards not named
+    with pytest.raises(InputError, match="part 2 of 3: expected 40 rows, found 20 written and the last line of"):
+        merge_parts(parts)
+    teacher = Teacher()
+    rows, recipe = make_rows(*sizes), make_recipe(top_k=top_k)
+    build_cache(second, rows, teacher, recipe, block_rows=5, part=Part(2, 3))
+    assert len(teacher.rows_seen) == 2 * SHARD_ROWS
+    assert visible(merge_parts(parts)) == whole

@@ -103,6 +103,7 @@ def test_what_is_missing_is_named(ce_run, tmp_path):
         study_blocking(ce_run.config, tmp_path)
     directory = ce_run.copy(tmp_path / "run", ce_run.config)
     shutil.rmtree(directory / "snapshots" / "epoch-006")
+    (directory / "snapshots" / "epoch-006.safetensors").unlink()
     with pytest.raises(InputError, match="epoch-006: expected the state after epoch 6, found none"):
         study_blocking(ce_run.studied("blocking.states=[6]"), directory)
     config = ce_run.changed(teacher="null")

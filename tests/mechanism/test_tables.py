@@ -8,7 +8,7 @@ import pytest
 from compare.cases import cell, comparison
 from tpkd.compare.record import PaperProtocol, ReportRecords
 from tpkd.compare.reporting import catalogue
-from tpkd.mechanism.record import BlockingRecord, CertificatesRecord, ContinuationRecord, ExactHeadRecord
+from tpkd.mechanism.record import BlockingRecord, CertificatesRecord, ContinuationRecord, ExactHeadRecord, states_of
 from tpkd.mechanism.tables import mechanism_tables, study_notes, study_table
 
 STUDIES = Path(__file__).parents[2] / "results" / "mechanism-vision" / "ce-42" / "studies"
@@ -122,3 +122,37 @@ def test_a_violation_without_a_number_is_said():
     check = dataclasses.replace(record.checks[0], violations=2, worst=None)
     lines = list(study_notes(dataclasses.replace(record, checks=(check,))))
     assert any(line.startswith("VIOLATION") and "not a number" in line for line in lines)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_states_from_files_are_named_in_the_notes(name):
+    record = kept(name)
+    assert not [note for note in study_table(record, str.upper).notes if "files" in note or "optimiser" in note]
+
+    def given(state, optimizer):
+        return dataclasses.replace(state, file=f"{state.name}.pth", optimizer=optimizer)
+
+    if name == "blocking":
+        splits = tuple(
+            dataclasses.replace(
+                split,
+                states=tuple(dataclasses.replace(each, state=given(each.state, None)) for each in split.states),
+            )
+            for split in record.splits
+        )
+        record = dataclasses.replace(record, splits=splits)
+    elif name == "continuation":
+        record = dataclasses.replace(record, state=given(record.state, "moments.pt"))
+    else:
+        states = [
+            dataclasses.replace(state, state=given(state.state, "fresh" if index else None))
+            for index, state in enumerate(record.states)
+        ]
+        record = dataclasses.replace(record, states=tuple(states))
+    notes = " ".join(study_table(record, str.upper).notes)
+    names = [state.name for state in states_of(record)]
+    assert f"Weights from files: {', '.join(f'{each} ({each}.pth)' for each in names)}." in notes
+    if name == "continuation":
+        assert f"Optimiser states from files: {names[0]} (moments.pt)." in notes
+    elif name != "blocking":
+        assert f"No optimiser state is known for {', '.join(names[1:])}: training iterations start there" in notes

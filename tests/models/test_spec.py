@@ -1,5 +1,7 @@
 """The source of a model changes with whatever the model is built from, and with nothing else."""
 
+import hashlib
+import json
 import shutil
 
 import pytest
@@ -66,3 +68,12 @@ def test_a_folder_counts_by_what_a_network_is_made_of(tmp_path, folder):
 @pytest.mark.parametrize("name", ["hf:somebody/model", "timm:hf-hub:somebody/model", "timm:resnet18"])
 def test_what_a_library_fetches_has_no_source(name):
     assert model_source(ModelSpec(name, num_classes=10, options={"pretrained": True})) is None
+
+
+def test_a_map_of_names_counts_only_where_there_is_one():
+    """Caches know the hash of their teacher from before there were maps."""
+    parts = {"name": "builtin:resnet8", "num_classes": 5, "options": {}, "head": "own", "seed": 3}
+    parts |= {"files": {}, "weights": None}
+    before = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    assert model_source(ModelSpec("builtin:resnet8", 5, seed=3)) == before
+    assert model_source(ModelSpec("builtin:resnet8", 5, seed=3, weight_map={"head": "fc"})) != before

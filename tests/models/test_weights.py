@@ -1,5 +1,6 @@
 import pytest
 import torch
+import yaml
 from safetensors.torch import save_file
 from torch import nn
 
@@ -67,7 +68,15 @@ def test_numbers_are_converted_to_the_network(dtype, tmp_path):
         ({"head.bias": torch.zeros(1)}, r"does not fit the network: unexpected head\.bias$"),
         ({"fc.bias": None, "b": torch.zeros(1)}, r"does not fit the network: missing fc\.bias; unexpected b$"),
         ({str(i): torch.zeros(1) for i in range(5)}, r"unexpected 0, 1, 2 and 2 more$"),
-        ({"fc.weight": torch.zeros(6, 6)}, r"fc\.weight: expected shape \(5, 6\), found \(6, 6\)$"),
+        (
+            {"fc.weight": torch.zeros(6, 6)},
+            r"fc\.weight: expected shape \(5, 6\), found \(6, 6\): a head for 6 .* data have 5$",
+        ),
+        ({"fc.weight": torch.zeros(5, 7)}, r"fc\.weight: expected shape \(5, 6\), found \(5, 7\)$"),
+        (
+            {"layers.0.bias": torch.zeros(9), "fc.bias": torch.zeros(6)},
+            r"layers\.0\.bias: expected shape \(8,\), found \(9,\); 1 more shapes differ$",
+        ),
     ],
 )
 def test_what_does_not_fit_is_named_in_one_line_and_nothing_is_loaded(changes, message, tmp_path):
@@ -121,5 +130,72 @@ def test_a_prefix_that_some_names_lack_is_not_stripped(tmp_path):
     state = plain_state(build("mlp", seed=1))
     state["module.fc.bias"] = state.pop("fc.bias")
     save_file(state, tmp_path / "w.safetensors")
-    with pytest.raises(InputError, match=r"missing fc\.bias; unexpected module\.fc\.bias$"):
+    with pytest.raises(InputError, match=r"missing fc\.bias; unexpected module\.fc\.bias; .*\{module: ''\}$"):
         load_weights(build("mlp", seed=2), tmp_path / "w.safetensors")
+
+
+THEIRS = {"layers.0": "encoder.0", "layers.1": "encoder.2", "fc": "classifier"}
+"""First parts of our names of an MLP -> those of another code base."""
+
+
+def their_names(state):
+    return {
+        f"module.{THEIRS[name.rpartition('.')[0]]}.{name.rpartition('.')[2]}": value for name, value in state.items()
+    }
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
+@pytest.mark.parametrize("written", ["{}", "{}.", "module.{}"])
+def test_names_of_another_code_base_are_mapped(suffix, written, tmp_path):
+    saved, other = build("mlp", seed=1), build("mlp", seed=2)
+    state = their_names(plain_state(saved)) | {"module.projector.bias": torch.zeros(3)}
+    (torch.save if suffix == ".pth" else save_file)(state, tmp_path / f"w{suffix}")
+    weight_map = {written.format(theirs): ours for ours, theirs in THEIRS.items()} | {"projector": None}
+    names = load_weights(other, tmp_path / f"w{suffix}", weight_map=weight_map)
+    assert sorted(names) == sorted(saved.state_dict())
+    assert weights_fingerprint(saved) == weights_fingerprint(other)
+
+
+def test_names_are_returned_in_the_order_of_the_file(tmp_path):
+    state = plain_state(build("mlp", seed=1))
+    order = ["fc.bias", "layers.1.weight", "fc.weight", "layers.0.bias", "layers.1.bias", "layers.0.weight"]
+    torch.save({name: state[name] for name in order}, tmp_path / "w.pth")
+    assert load_weights(build("mlp", seed=2), tmp_path / "w.pth") == tuple(order)
+
+
+def test_the_map_that_a_refusal_proposes_loads_the_file(tmp_path):
+    saved, other = build("mlp", seed=1), build("mlp", seed=2)
+    torch.save(their_names(plain_state(saved)), tmp_path / "w.pth")
+    with pytest.raises(InputError, match="does not fit the network") as error:
+        load_weights(other, tmp_path / "w.pth")
+    proposed = yaml.safe_load(str(error.value).rpartition("weight_map: ")[2])
+    load_weights(other, tmp_path / "w.pth", weight_map=proposed)
+    assert weights_fingerprint(saved) == weights_fingerprint(other)
+
+
+def test_a_map_that_matches_nothing_is_said_with_the_closest_name(tmp_path):
+    torch.save(their_names(plain_state(build("mlp", seed=1))), tmp_path / "w.pth")
+    weight_map = {"encoder": "layers", "encoder.2": "layers.1", "clasifier": "fc"}
+    with pytest.raises(InputError, match=r"'clasifier' matches no name, did you mean classifier\?; closest .*"):
+        load_weights(build("mlp", seed=2), tmp_path / "w.pth", weight_map=weight_map)
+
+
+def test_two_tensors_under_one_name_are_refused(tmp_path):
+    state = plain_state(build("mlp", seed=1)) | {"head.bias": torch.zeros(5)}
+    torch.save(state, tmp_path / "w.pth")
+    with pytest.raises(InputError, match=r"found fc\.bias and head\.bias both as 'fc\.bias'"):
+        load_weights(build("mlp", seed=2), tmp_path / "w.pth", weight_map={"head": "fc"})
+
+
+def test_a_map_that_is_not_enough_is_completed_in_the_names_of_the_file(tmp_path):
+    """A wrapper of another library's network: its own names need a part in front of them beside a mapped head."""
+    saved, other = build("bert", seed=1), build("bert", seed=2)
+    state = {f"backbone.{name}": value for name, value in plain_state(saved.network).items()}
+    state |= {f"cls.{name}": value for name, value in plain_state(saved.head).items()} | {"aux.bias": torch.zeros(1)}
+    torch.save(state, tmp_path / "w.pth")
+    weight_map = {"backbone": "", "cls": "head", "aux": None}
+    with pytest.raises(InputError, match=r"closest by shape and name: weight_map: \{backbone") as error:
+        load_weights(other, tmp_path / "w.pth", weight_map=weight_map)
+    proposed = yaml.safe_load(str(error.value).rpartition("weight_map: ")[2])
+    load_weights(other, tmp_path / "w.pth", weight_map=weight_map | proposed)
+    assert weights_fingerprint(saved) == weights_fingerprint(other)

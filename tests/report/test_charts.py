@@ -2,8 +2,10 @@
 
 import re
 from itertools import pairwise
+from pathlib import Path
 
-from tpkd.report.charts import draw, percent_axis
+from tpkd.report import charts
+from tpkd.report.charts import BLUE, PALE, VARIABLES, draw, percent_axis
 
 
 def ticks(top):
@@ -23,3 +25,22 @@ def test_ticks_of_shares_are_written_as_they_stand():
         assert len(values) >= 3
         steps = [after - before for before, after in pairwise(values)]
         assert max(steps) - min(steps) < 1e-9 * max(steps), values
+
+
+def test_a_page_can_replace_every_colour_of_a_chart():
+    def paint(axes):
+        axes.plot([0, 1], [0, 1], color=BLUE)
+        axes.axhspan(0, 1, color=PALE)
+
+    svg = draw("colours", "t", "d", paint).svg
+    assert f"stroke: var(--chart-blue, {BLUE})" in svg
+    assert f"fill: var(--chart-pale, {PALE})" in svg
+    assert not re.search(r"(fill|stroke): #", svg)
+
+
+def test_every_replaceable_colour_is_in_the_style_sheet_for_light_and_dark():
+    sheet = (Path(charts.__file__).parent / "templates" / "page.css").read_text()
+    light, dark = sheet.split("prefers-color-scheme: dark", 1)
+    for name in set(VARIABLES.values()):
+        assert f"--chart-{name}:" in light, name
+        assert f"--chart-{name}:" in dark, name

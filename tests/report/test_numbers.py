@@ -4,6 +4,9 @@ import pytest
 
 from tpkd.report.numbers import (
     FORMATS,
+    listed,
+    megabytes,
+    milliseconds,
     nats,
     nats_down,
     plural,
@@ -42,3 +45,17 @@ def test_a_bound_is_never_rounded_past_itself(write):
 
 def test_large_bounds_keep_three_digits_and_their_direction():
     assert [nats_down(2_345_678.9), nats_down(9.999e30), nats(9.999e30)] == ["2.34e+06", "9.99e+30", "1e+31"]
+
+
+def test_sizes_and_times_keep_their_leading_digits():
+    assert [megabytes(size) for size in (40, 4_000, 123_456, 25_600_000, 1_400_000_000)] == [
+        *("0.000040", "0.0040", "0.12"),
+        *("25.6", "1,400"),
+    ]
+    assert [milliseconds(time) for time in (0.0, 0.000408, 0.999, 1.0, 99.94, 250.4)] == [
+        *("0.0", "0.00041", "1.0", "1", "99.9", "250"),
+    ]
+
+
+def test_names_in_a_sentence():
+    assert [listed(names) for names in (["a"], ["a", "b"], iter("abc"))] == ["a", "a and b", "a, b and c"]

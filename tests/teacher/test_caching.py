@@ -5,6 +5,8 @@ import torch
 
 from tpkd.errors import InputError
 from tpkd.teacher import caching, network
+from tpkd.teacher.cache.merge import merge_parts
+from tpkd.teacher.cache.parts import Part
 from tpkd.teacher.cache.read import open_cache
 from training.tiny import make_config, plain_config, with_cache
 from training.two_teachers import cached, entry, two_teachers
@@ -131,3 +133,50 @@ def test_what_is_wrong_with_one_teacher_is_said_under_its_key(tmp_path):
     broken = entry(tmp_path / "none.safetensors", cache=str(tmp_path / "third-cache"))
     with pytest.raises(InputError, match=r"^teachers\.1: .*none\.safetensors"):
         caching.build_all(two_teachers(tmp_path, teachers=[config.teachers[0].model_dump(), broken], **SMALL))
+
+
+def files_of(directory):
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != ".lock"}
+
+
+@pytest.mark.parametrize("top_k", ["null", 3])
+def test_parts_of_a_configuration_merge_to_its_cache(tmp_path, monkeypatch, top_k):
+    overrides = [f"teacher.top_k={top_k}"]
+    whole = with_cache(tmp_path / "one", overrides, **SMALL)
+    config = make_config(tmp_path / "one", [*overrides, f"teacher.cache={tmp_path / 'cache'}"], **SMALL)
+    size = 20 * caching.row_bytes(open_cache(whole.teacher.cache).recipe)
+    caching.build(
+        make_config(tmp_path / "one", [*overrides, f"teacher.cache={tmp_path / 'cut'}"], **SMALL), shard_bytes=size
+    )
+    notes = []
+    parts = [caching.build(config, part=Part(number, 2), shard_bytes=size, on_note=notes.append) for number in (1, 2)]
+    assert parts == [tmp_path / f"cache.part-{number}-of-2" for number in (1, 2)]
+    assert not any("cached rows" in note for note in notes), "a part is not the whole"
+    merged = merge_parts(parts)
+    assert merged == tmp_path / "cache"
+    assert files_of(merged) == files_of(tmp_path / "cut")
+    builds, build = [], network.build_model
+    monkeypatch.setattr(network, "build_model", lambda spec: builds.append(spec) or build(spec))
+    told = []
+    assert caching.build(config, part=Part(2, 2), on_progress=told.append) == parts[1]
+    assert [(progress.rows_done, progress.rows_total) for progress in told] == [(40, 40)]
+    caching.build(config)
+    assert not builds, "neither a finished part nor a merged cache needs the teacher"
+    report = caching.verify(parts[0], config, sample=5)
+    assert (report.passes, report.rows_recomputed) == (True, 5)
+
+
+def test_a_run_learns_the_same_from_a_merged_cache(tmp_path):
+    from tpkd.training.loop import train
+
+    config = with_cache(tmp_path, **SMALL)
+    first = train(config)
+    merged = make_config(
+        tmp_path, [f"teacher.cache={tmp_path / 'other'}", "output=" + str(tmp_path / "again")], **SMALL
+    )
+    size = 7 * caching.row_bytes(open_cache(config.teacher.cache).recipe)
+    parts = [caching.build(merged, part=Part(number, 3), shard_bytes=size) for number in (1, 2, 3)]
+    merge_parts(parts)
+    second = train(merged)
+    assert first.student_fingerprint == second.student_fingerprint
+    assert first.teacher_fingerprint == second.teacher_fingerprint

@@ -1,4 +1,4 @@
-"""`tpkd study`: the mechanism studies on the snapshots of a trained run."""
+"""`tpkd study`: the mechanism studies, on the snapshots of a trained run or on files of weights."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -16,22 +16,50 @@ from tpkd.mechanism.tables import study_notes, study_table
 from tpkd.report.tables import Table, text
 
 study = typer.Typer(
-    help="Look at the snapshots of a CE run: what is blocked, what a protected step keeps, and what it adds up to.",
+    help="Look at states of a student: what is blocked, what a protected step keeps, and what it adds up to.",
     no_args_is_help=True,
 )
 
 Config = Annotated[Path, typer.Argument(help="The run; its CE student is studied unless overrides say otherwise.")]
 RunDirectory = Annotated[Path | None, typer.Option("--run", help="Where the run is kept, if not where CONFIG says.")]
-Out = Annotated[Path | None, typer.Option(help="Write the record here instead of into the run's studies/.")]
+States = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--state",
+        metavar="NAME=WEIGHTS",
+        help="Study this file (.safetensors, .pth, .pt, .bin) or checkpoint directory instead of a run's snapshots; "
+        "may be repeated. Names of another code base: student.weight_map.",
+    ),
+]
+Optimizers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--optimizer-state",
+        metavar="NAME=FILE",
+        help="The optimiser of a --state: a state dict of torch or a checkpoint directory; for certificates and "
+        "continuation, which start with a fresh one without it.",
+    ),
+]
+Out = Annotated[
+    Path | None, typer.Option(help="Write the record here, and no tables, instead of into the run's studies/.")
+]
 
 
 def _add(name: str, question: str, setting: str) -> None:
     """Register a study command; all studies take the same arguments."""
     example = f"tpkd study {name} configs/digits.yaml study.{name.replace('-', '_')}.{setting}"
+    with_state = f"tpkd study {name} configs/digits.yaml --state CE20=weights.pth"
 
-    @study.command(name, help=f"{question}\n\nExample: {example}")
-    def verb(config: Config, overrides: Overrides = None, run: RunDirectory = None, out: Out = None) -> None:
-        _study(name, config, overrides, run, out)
+    @study.command(name, help=f"{question}\n\nExample: {example}\n\nExample: {with_state}")
+    def verb(
+        config: Config,
+        overrides: Overrides = None,
+        run: RunDirectory = None,
+        state: States = None,
+        optimizer_state: Optimizers = None,
+        out: Out = None,
+    ) -> None:
+        _study(name, config, overrides, run, (state or [], optimizer_state or []), out)
 
 
 _add("blocking", "How often full imitation is blocked, and what is left to learn there.", "samples=500")
@@ -40,17 +68,28 @@ _add("certificates", "Whether the conditional advantage survives ordinary backpr
 _add("continuation", "Whether the advantage of one step accumulates over many.", "iterations=32")
 
 
-def _study(name: str, config: Path, overrides: list[str] | None, run: Path | None, out: Path | None) -> None:
+def _study(
+    name: str,
+    config: Path,
+    overrides: list[str] | None,
+    run: Path | None,
+    files: tuple[list[str], list[str]],
+    out: Path | None,
+) -> None:
     with extra("train"):
         from tpkd.compare.reporting import catalogue
-        from tpkd.mechanism.studies import run_study, study_path
+        from tpkd.mechanism.given import parse_states
+        from tpkd.mechanism.studies import run_study, study_path, write_tables
+    states = parse_states(*files)
     with config_errors(config):
         loaded = read_config(config, [("objective", "ce"), *(overrides or ())])
         with counted(name, parts=4) as on_progress:
-            record = run_study(name, loaded, run, out=out, on_progress=on_progress)
+            record = run_study(name, loaded, run, states=states, out=out, on_progress=on_progress)
     table = study_table(record, catalogue().title)
     Console().print(_rich(table))
-    say(*table.notes, *study_notes(record), f"written: {out or study_path(name, run or loaded.directory)}")
+    place = out or study_path(name, run or loaded.directory, given=bool(states))
+    tables = "" if out else f", and as {', '.join(path.suffix for path in write_tables(table, place))}"
+    say(*table.notes, *study_notes(record), f"written: {place}{tables}")
     if record.violations:
         raise typer.Exit(1)
 

@@ -3,14 +3,17 @@
 import json
 import os
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from tpkd.arrays import open_array
 from tpkd.compare.grid import STUDENTS_NAME, Grid, GridCell
-from tpkd.compare.record import Cell, CellCurves, FinalState
+from tpkd.compare.owner.answers import ANSWERS_NAME, keep_scored
+from tpkd.compare.record import Cell, CellCurves, CellProgress, FinalState
 from tpkd.compare.start import LABELS_NAME, TEACHER_NAME, save_array
 from tpkd.diagnosis.inputs import open_inputs
 from tpkd.diagnosis.record import DiagnosisRecord
@@ -19,6 +22,7 @@ from tpkd.errors import InputError
 from tpkd.executors.jobs import OnProgress
 from tpkd.files import first_free, read_lines, read_parsed, read_text, reading, sha256, write_file
 from tpkd.lock import wait_until_free
+from tpkd.quality.answers import answer_files
 from tpkd.training.directory import TEST_LOGITS_NAME, read_result
 from tpkd.training.log import METRICS_NAME
 from tpkd.training.loop import train
@@ -42,6 +46,7 @@ def run_cell(job: tuple[GridCell, Path], on_progress: OnProgress) -> None:
     save_array(kept, logits)
     write_file(checksum, f"{sha256(kept)}  {kept.name}\n")
     teacher, labels = directory / TEACHER_NAME, directory / LABELS_NAME
+    keep_scored(kept, labels, directory / ANSWERS_NAME / cell.name)
     if teacher.exists():
         record = diagnose_files(open_inputs([kept], teacher, labels, class_names=result.class_names))
         # Paths relative to the grid: the same grid in another directory gives the same bytes.
@@ -70,7 +75,8 @@ def is_complete(grid: Grid, cell: GridCell) -> bool:
 def put_aside(grid: Grid, cell: GridCell) -> None:
     """Rename a cell's run directory and delete the files stored for it."""
     cell.directory.rename(first_free(f"{cell.directory}.replaced"))
-    for path in kept_files(grid.directory, cell.name):
+    scored = answer_files(grid.directory / ANSWERS_NAME / cell.name)
+    for path in (*kept_files(grid.directory, cell.name), *scored):
         path.unlink(missing_ok=True)
 
 
@@ -83,7 +89,7 @@ def read_cell(grid: Grid, cell: GridCell, problem: str | None) -> Cell:
     if problem is not None or result is None:
         return found
     _, checksum, diagnosis = kept_files(grid.directory, cell.name)
-    selection, curves = _metrics(cell.directory / METRICS_NAME)
+    selection, curves, progress = _metrics(cell.directory / METRICS_NAME)
     return replace(
         found,
         accuracy=result.accuracy,
@@ -97,6 +103,7 @@ def read_cell(grid: Grid, cell: GridCell, problem: str | None) -> Cell:
         selection_rates=selection,
         curves=curves,
         final=_final(diagnosis),
+        progress=progress,
         validation_accuracy=result.validation_accuracy,
         validation_label_loss=result.validation_label_loss,
         selected_epoch=result.selected_epoch,
@@ -112,8 +119,8 @@ def _logits_sha256(path: Path) -> str | None:
     return words[0]
 
 
-def _metrics(path: Path) -> tuple[tuple[float, ...] | None, CellCurves | None]:
-    """Selection rates and monitor means, per epoch."""
+def _metrics(path: Path) -> tuple[tuple[float, ...] | None, CellCurves | None, CellProgress | None]:
+    """Selection rates, monitor means, and losses and accuracies, per epoch."""
     selection: list[float] = []
     seen: dict[int, list[tuple[float, ...]]] = defaultdict(list)
     with reading(path):
@@ -127,7 +134,17 @@ def _metrics(path: Path) -> tuple[tuple[float, ...] | None, CellCurves | None]:
     if seen:
         means = {epoch: _means(rows) for epoch, rows in sorted(seen.items())}
         curves = CellCurves(tuple(means), *zip(*means.values(), strict=True))
-    return tuple(selection) or None, curves
+    return tuple(selection) or None, curves, _progress(lines)
+
+
+def _progress(lines: Iterable[Mapping[str, Any]]) -> CellProgress | None:
+    series = [
+        {line["epoch"]: line[name] for line in lines if line["kind"] == kind and line.get(name) is not None}
+        for kind, name in (("epoch", "loss"), ("evaluation", "accuracy"), ("validation", "accuracy"))
+    ]
+    if not any(series):
+        return None
+    return CellProgress(*(tuple(part) for curve in series for part in (curve.keys(), curve.values())))
 
 
 def _means(rows: list[tuple[float, ...]]) -> tuple[float, ...]:

@@ -1,15 +1,19 @@
 """The charts of a comparison: one dot per seed, each mean with its interval."""
 
 import statistics
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from tpkd.compare.record import ComparisonRecord, MethodSummary, PairedDifference
+from tpkd.compare.record import Cell, ComparisonRecord, MethodSummary, PairedDifference
 from tpkd.report.charts import EMPHASIS, GREY, INK, Chart, draw, percent_axis
 from tpkd.report.methods import Title
 from tpkd.report.numbers import nats, percent, points, share
 
 _PALE_LINE = "#c3c7cd"
+
+Emphasis = Mapping[str, tuple[str, Any]]
+"""Objective -> colour and dashes."""
 
 
 def accuracy_chart(record: ComparisonRecord, title: Title) -> Chart:
@@ -29,7 +33,7 @@ def accuracy_chart(record: ComparisonRecord, title: Title) -> Chart:
         f"One row per method, one dot per seed, and the interval of the mean. Means in percent: {said}. "
         f"The largest is that of {title(best.objective)}.",
         paint,
-        size=_size(rows),
+        size=rows_size(rows),
     )
 
 
@@ -52,19 +56,22 @@ def difference_chart(record: ComparisonRecord, reference: str, title: Title) -> 
         f"Difference to {title(reference)}, paired by seed",
         f"One row per method, one dot per seed, and the interval of the mean. Mean differences in points: {said}.",
         paint,
-        size=_size(pairs),
+        size=rows_size(pairs),
     )
 
 
-def _size(rows: Collection[str]) -> tuple[float, float]:
+def rows_size(rows: Collection[str]) -> tuple[float, float]:
+    """Size of a chart with a row for each of these."""
     return 4.8, 0.9 + 0.27 * len(rows)
 
 
-def _rows(axes: Any, objectives: Collection[str], title: Title) -> Iterator[tuple[str, int, str]]:
+def objective_rows(
+    axes: Any, objectives: Collection[str], title: Title, emphasis: Emphasis = EMPHASIS
+) -> Iterator[tuple[str, int, str]]:
     """One row per objective, top to bottom: its name, position and colour."""
     places = range(len(objectives), 0, -1)
     for objective, place in zip(objectives, places, strict=True):
-        yield objective, place, EMPHASIS.get(objective, (GREY, "-"))[0]
+        yield objective, place, emphasis.get(objective, (GREY, "-"))[0]
     axes.set_yticks(list(places), list(map(title, objectives)))
     axes.tick_params(axis="y", length=0, labelsize=8.5)
     axes.grid(visible=False, axis="y")
@@ -76,7 +83,7 @@ def _dots(
 ) -> None:
     """One dot per seed, the mean and its interval, in percent."""
     reach = []
-    for objective, place, color in _rows(axes, rows, title):
+    for objective, place, color in objective_rows(axes, rows, title):
         values, found = rows[objective]
         # Offset the seeds so that equal values stay visible.
         heights = [place + 0.14 * (index - (len(values) - 1) / 2) for index in range(len(values))]
@@ -91,7 +98,7 @@ def _dots(
     axes.set_xlim(min(reach) - margin, max(reach) + margin)  # an interval over few seeds may be far wider
 
 
-def learning_charts(record: ComparisonRecord, title: Title) -> list[tuple[Chart, str]]:
+def learning_charts(record: ComparisonRecord, title: Title, emphasis: Emphasis = EMPHASIS) -> list[tuple[Chart, str]]:
     """Label loss, conditional loss and blocked share during training, each with a note on clipped curves.
 
     Empty if nothing was monitored.
@@ -103,29 +110,52 @@ def learning_charts(record: ComparisonRecord, title: Title) -> list[tuple[Chart,
     }
     charts = []
     for field, (heading, unit) in kinds.items():
-        curves = {objective: _mean_curve(record, objective, field) for objective in record.objectives}
-        curves = {objective: curve for objective, curve in curves.items() if curve}
+        curves = mean_curves(record, partial(_curve, field=field))
         if curves:
-            top = 1.0 if unit == "share" else _top(curves)
-            note = _beyond(title(name) for name, curve in curves.items() if max(curve.values()) > top)
-            charts.append((_learning_chart(field.replace("_", "-"), heading, unit, curves, top, title), note))
+            top = 1.0 if unit == "share" else curve_top(curves)
+            note = beyond(title(name) for name, curve in curves.items() if max(curve.values()) > top)
+            name = field.replace("_", "-")
+            charts.append((curve_chart(name, heading, unit, curves, top, title, emphasis=emphasis), note))
     return charts
 
 
-def _beyond(titles: Iterable[str]) -> str:
+def beyond(titles: Iterable[str]) -> str:
+    """A note on curves or points that a chart cuts off; empty if there are none."""
     names = ", ".join(titles)
     return f"Outside the chart: {names}." if names else ""
 
 
-def _top(curves: Mapping[str, Mapping[int, float]]) -> float:
+def curve_top(curves: Mapping[str, Mapping[int, float]]) -> float:
     """Upper limit of a chart: above the main objectives, if present."""
     chosen = [curve for objective, curve in curves.items() if objective in EMPHASIS] or list(curves.values())
     return 1.25 * max(max(curve.values()) for curve in chosen)
 
 
-def _learning_chart(
-    name: str, heading: str, unit: str, curves: Mapping[str, Mapping[int, float]], top: float, title: Title
+def curve_chart(
+    name: str,
+    heading: str,
+    unit: str,
+    curves: Mapping[str, Mapping[int, float]],
+    top: float,
+    title: Title,
+    *,
+    bottom: float = 0.0,
+    described: str = "Means over training batches and seeds by epoch, one line per method.",
+    emphasis: Emphasis = EMPHASIS,
 ) -> Chart:
+    """One line per objective over the epochs.
+
+    Args:
+        name: of the chart.
+        heading: its title.
+        unit: `share` for percentages; otherwise the label of the vertical axis.
+        curves: objective -> epoch -> value.
+        top: upper end of the vertical axis.
+        title: names of objectives for people.
+        bottom: lower end of the vertical axis.
+        described: what the values are, for screen readers.
+        emphasis: objectives in colour; all others are grey.
+    """
     write = share if unit == "share" else nats
 
     def line(axes: Any, curve: Mapping[int, float], **style: Any) -> None:
@@ -135,10 +165,10 @@ def _learning_chart(
     def paint(axes: Any) -> None:
         first = True
         for objective, curve in curves.items():
-            if objective not in EMPHASIS:
+            if objective not in emphasis:
                 line(axes, curve, color=_PALE_LINE, linewidth=1, label="others" if first else None)
                 first = False
-        for objective, (color, dashes) in EMPHASIS.items():
+        for objective, (color, dashes) in emphasis.items():
             if objective in curves:
                 line(axes, curves[objective], color=color, linestyle=dashes, label=title(objective))
         epochs = sorted({epoch for curve in curves.values() for epoch in curve})
@@ -147,24 +177,35 @@ def _learning_chart(
         axes.set_xlabel("epoch")
         if unit == "share":
             percent_axis(axes, top=top)
+            axes.set_ylim(bottom, top)
         else:
-            axes.set_ylim(0, top)
-            axes.set_ylabel("nats")
+            axes.set_ylim(bottom, top)
+            axes.set_ylabel(unit)
         axes.legend(loc="best", fontsize=8.5)
 
     ends = ", ".join(f"{title(objective)} {write(list(curve.values())[-1])}" for objective, curve in curves.items())
-    description = f"Means over training batches and seeds by epoch, one line per method. At the end: {ends}."
-    return draw(f"curve-{name}", heading, description, paint)
+    return draw(f"curve-{name}", heading, f"{described} At the end: {ends}.", paint)
 
 
-def _mean_curve(record: ComparisonRecord, objective: str, field: str) -> dict[int, float]:
-    """Epoch -> mean over seeds, for epochs that every finished seed has."""
-    cells = [cell.curves for cell in record.cells if cell.objective == objective and cell.curves is not None]
-    if not cells:
-        return {}
-    points_of = [dict(zip(curves.epochs, getattr(curves, field), strict=True)) for curves in cells]
-    shared = sorted(set.intersection(*(set(curve) for curve in points_of)))
-    return {epoch: statistics.fmean(curve[epoch] for curve in points_of) for epoch in shared}
+def mean_curves(
+    record: ComparisonRecord, curve_of: Callable[[Cell], Mapping[int, float]]
+) -> dict[str, dict[int, float]]:
+    """Objective -> epoch -> mean over seeds, for epochs that every seed with a curve has.
+
+    Args:
+        record: the comparison.
+        curve_of: epoch -> value of a cell; empty where it has no curve.
+    """
+    means = {}
+    for objective in record.objectives:
+        curves = [curve for cell in record.cells if cell.objective == objective and (curve := curve_of(cell))]
+        shared = sorted(set.intersection(*(set(curve) for curve in curves))) if curves else []
+        means[objective] = {epoch: statistics.fmean(curve[epoch] for curve in curves) for epoch in shared}
+    return {objective: curve for objective, curve in means.items() if curve}
+
+
+def _curve(cell: Cell, field: str) -> dict[int, float]:
+    return {} if cell.curves is None else dict(zip(cell.curves.epochs, getattr(cell.curves, field), strict=True))
 
 
 def final_chart(record: ComparisonRecord, title: Title) -> tuple[Chart, str] | None:
@@ -187,7 +228,7 @@ def final_chart(record: ComparisonRecord, title: Title) -> tuple[Chart, str] | N
     end = 1.5 * max(map(max, chosen))
 
     def paint(axes: Any) -> None:
-        for objective, place, color in _rows(axes, left, title):
+        for objective, place, color in objective_rows(axes, left, title):
             values = left[objective]
             axes.plot(values, [place] * len(values), "o", markersize=4, color=color, linestyle="none")
         axes.set_xlim(0, end)
@@ -199,6 +240,6 @@ def final_chart(record: ComparisonRecord, title: Title) -> tuple[Chart, str] | N
         "What the final students have left to learn",
         f"One row per method, one dot per seed. Means in nats: {said}.",
         paint,
-        size=_size(left),
+        size=rows_size(left),
     )
-    return chart, _beyond(title(name) for name, values in left.items() if max(values) > end)
+    return chart, beyond(title(name) for name, values in left.items() if max(values) > end)

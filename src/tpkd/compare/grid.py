@@ -110,6 +110,8 @@ def plan_grid(
     shared = list(overrides)
     if plain.student.head == "probe" and plain.student.probe_file is None:
         shared.append(("student.probe_file", str(directory / PROBE_NAME)))  # fitted once and shared by all cells
+    if plain.finished.checkpoints is None:
+        shared.append(("finished.checkpoints", False))  # finished cells never run again, and a grid has many
     objectives = tuple(name for name in names() if name in chosen or name in known[0])
     all_seeds = tuple(sorted({*asked_seeds, *known[1]}))
     possible = (

@@ -5,6 +5,8 @@ from typing import Any
 
 from tpkd.compare.charts import accuracy_chart, difference_chart, final_chart, learning_charts
 from tpkd.compare.claims import claims_table
+from tpkd.compare.owner.page import owner_context
+from tpkd.compare.owner.tables import classes_table, confidence_table, confusions_table, methods_table, networks_table
 from tpkd.compare.protocol_tables import protocol_table, settings_table, source_table
 from tpkd.compare.reading import find, not_supported, supported
 from tpkd.compare.record import ReportRecords
@@ -26,9 +28,7 @@ from tpkd.mechanism.tables import checks_table, mechanism_tables
 from tpkd.report.charts import Chart, inline_drawing
 from tpkd.report.html import content_markup, page_template, sort_key
 from tpkd.report.numbers import plural
-from tpkd.report.tables import Content, Table, Traced, to_csv, to_latex, to_markdown
-
-WRITERS = {"md": to_markdown, "csv": to_csv, "tex": to_latex}
+from tpkd.report.tables import WRITERS, Content, Table, Traced
 
 
 def report_tables(records: ReportRecords) -> dict[str, Table | None]:
@@ -44,14 +44,23 @@ def report_tables(records: ReportRecords) -> dict[str, Table | None]:
         "settings": settings_table(records),
         "protocol": protocol_table(records),
         "sources": source_table(records),
+        "methods": methods_table(records),
+        "classes": classes_table(records),
+        "confusions": confusions_table(records),
+        "confidence": confidence_table(records),
+        "networks": networks_table(records),
     }
     return stamped(tables, records.comparison.stamp)
 
 
-def report_files(records: ReportRecords) -> dict[str, str]:
+def report_files(records: ReportRecords, *, paper: bool = False) -> dict[str, str]:
     """All files of a report, relative path -> text: the page, and each table in every format.
 
     Needs the extra `report` (jinja2, matplotlib).
+
+    Args:
+        records: of a comparison or run.
+        paper: whether the page is built around the paper's claims even if the protocol is not the paper's.
     """
     made = [
         *report_tables(records).values(),
@@ -61,34 +70,55 @@ def report_files(records: ReportRecords) -> dict[str, str]:
     ]
     tables = [table for table in made if table is not None and table.rows]
     files = {f"tables/{table.name}.{kind}": write(table) for table in tables for kind, write in WRITERS.items()}
-    return {"report.html": comparison_page(records), **files}
+    of_paper = paper or records.paper_domain is not None or not (records.assessment and records.assessment.methods)
+    page = comparison_page(records) if of_paper else page_of_owner(records)
+    return {"report.html": page, **files}
 
 
 def comparison_page(records: ReportRecords) -> str:
-    """The page as HTML; every number carries its path in the records and its unrounded value."""
+    """The page around the paper's claims; every number carries its path in the records and its unrounded value."""
     record, title = records.comparison, records.methods.title
     reference = next((name for name in ("kd", "ce") if find(record, name) is not None), None)
     differences = difference_chart(record, reference, title) if reference is not None else None
     finished = any(method.mean is not None for method in record.methods)
     return page_template("comparison.html").render(
-        record=record,
-        seen=Traced(records).comparison,
-        markup=content_markup,
-        sort_key=sort_key,
-        level=f"{100 * record.confidence_level:g} %",
+        **_shared(records),
+        kicker="tpkd compare",
+        heading="What does a student learn from its teacher, and what does it cost?",
+        support_heading="What the data support",
+        caution_heading="What they do not",
+        contents=[],
         tiles=_tiles(records),
         supported=supported(records),
         not_supported=not_supported(records),
-        illustration=_illustration(records.illustrations.feasibility) if records.illustrations else None,
         accuracy_charts=_present(accuracy_chart(record, title) if finished else None, differences),
-        learning_charts=learning_charts(record, title),
-        mechanism_charts=mechanism_charts(records.studies.values(), title),
-        mechanism_tables=mechanism_tables(records.studies, records.paper_domain, title),
-        checks=checks_table(records.studies),
-        final_charts=_final_charts(records),
-        tables=report_tables(records),
-        sweep=sweep_of(records),
     )
+
+
+def page_of_owner(records: ReportRecords) -> str:
+    """The page around what the owner of a run asks; the paper's claims come last."""
+    shared = _shared(records)
+    return page_template("owner.html").render(**shared, **owner_context(records, shared))
+
+
+def _shared(records: ReportRecords) -> dict[str, Any]:
+    """What both layouts show."""
+    record, title = records.comparison, records.methods.title
+    return {
+        "record": record,
+        "seen": Traced(records).comparison,
+        "markup": content_markup,
+        "sort_key": sort_key,
+        "level": f"{100 * record.confidence_level:g} %",
+        "illustration": _illustration(records.illustrations.feasibility) if records.illustrations else None,
+        "learning_charts": learning_charts(record, title),
+        "mechanism_charts": mechanism_charts(records.studies.values(), title),
+        "mechanism_tables": mechanism_tables(records.studies, records.paper_domain, title),
+        "checks": checks_table(records.studies),
+        "final_charts": _final_charts(records),
+        "tables": report_tables(records),
+        "sweep": sweep_of(records),
+    }
 
 
 def sweep_of(records: ReportRecords) -> Table | None:

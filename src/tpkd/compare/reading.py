@@ -1,27 +1,34 @@
 """A comparison in plain words: what the data support, and what they do not."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from tpkd.compare.record import ComparisonRecord, MethodSummary, PairedDifference, ReportRecords
 from tpkd.compare.tables import listed_seeds
 from tpkd.report.methods import Title
-from tpkd.report.numbers import count, nats, percent, plural, points, share
+from tpkd.report.numbers import count, listed, nats, percent, plural, points, share
 
 
 def supported(records: ReportRecords) -> list[str]:
     """Sentences that the data support for these networks and seeds."""
+    return [what_ran(records.comparison), *paper_sentences(records)]
+
+
+def paper_sentences(records: ReportRecords) -> list[str]:
+    """Sentences about what the paper asks: TPKD and its parts, what is left to learn, and the mechanism."""
     record, title = records.comparison, records.methods.title
-    sentences = [_what_ran(record), *_against(record, title), *_ablation(record, title), *_final(record, title)]
+    sentences = [*_against(record, title), *_ablation(record, title), *_final(record, title)]
     return [*sentences, *_identical(record, title), *_mechanism(records)]
 
 
-def not_supported(records: ReportRecords) -> list[str]:
-    """Conclusions a reader might draw that the data do not support."""
+def not_supported(records: ReportRecords, *, paper: bool = True) -> list[str]:
+    """Conclusions a reader might draw that the data do not support; about the paper's numbers only if asked."""
     record = records.comparison
-    return [*_selected(record), *_incomplete(record), *_uneven(record), *_paper(record), *_limits(record)]
+    about_paper = _paper(record) if paper else ()
+    return [*_selected(record), *_incomplete(record), *_uneven(record), *about_paper, *_limits(record)]
 
 
-def _what_ran(record: ComparisonRecord) -> str:
+def what_ran(record: ComparisonRecord) -> str:
+    """What was compared, and where accuracies come from."""
     count_of = plural(len(record.objectives), "objective")
     counts = sorted({len(method.asked_seeds) for method in record.methods})
     least, most = counts[0], counts[-1]
@@ -96,7 +103,7 @@ def _identical(record: ComparisonRecord, title: Title) -> Iterator[str]:
     for group in record.identical:
         groups.setdefault(group.objectives, []).append(group.seed)
     for objectives, seeds in groups.items():
-        names = _listed(map(title, objectives))
+        names = listed(map(title, objectives))
         always = [
             objective
             for objective in objectives
@@ -108,13 +115,8 @@ def _identical(record: ComparisonRecord, title: Title) -> Iterator[str]:
         ]
         said = f"{names} end with elementwise identical test logits ({listed_seeds(seeds)})."
         if always:
-            said += f" {_listed(map(title, always))} took the teacher's target for every sample of every epoch."
+            said += f" {listed(map(title, always))} took the teacher's target for every sample of every epoch."
         yield said
-
-
-def _listed(names: Iterable[str]) -> str:
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _mechanism(records: ReportRecords) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tpkd.compare.owner.record import Assessment, NetworksRecord
 from tpkd.diagnosis.record import DiagnosisRecord
 from tpkd.figures.record import IllustrationsRecord
 from tpkd.mechanism.record import BlockingRecord, CertificatesRecord, ContinuationRecord, ExactHeadRecord, StudyRecord
@@ -24,6 +25,21 @@ class CellCurves:
     label_loss: tuple[float, ...]
     conditional_loss: tuple[float, ...]
     blocked_share: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class CellProgress:
+    """Loss and accuracy of a run as its epochs end."""
+
+    epochs: tuple[int, ...]
+    training_loss: tuple[float, ...]
+    """Mean over the steps of an epoch; what it measures is the objective's own."""
+    evaluated_epochs: tuple[int, ...]
+    accuracy: tuple[float, ...]
+    """On the test split, after those epochs."""
+    validated_epochs: tuple[int, ...] = added(())
+    validation_accuracy: tuple[float, ...] = added(())
+    """On the validation part, where there is one."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +82,7 @@ class Cell:
     """Share of samples whose target was the teacher's, per epoch; None for objectives that do not select."""
     curves: CellCurves | None = None
     final: FinalState | None = None
+    progress: CellProgress | None = added(None)  # noqa: RUF009
     validation_accuracy: float | None = added(None)
     """Of the same student on the validation part; None, like the next two, where there is none."""
     validation_label_loss: float | None = added(None)
@@ -245,6 +262,9 @@ class ReportRecords:
     diagnosis: DiagnosisRecord | None = None
     """Diagnosis of one final student."""
     illustrations: IllustrationsRecord | None = None
+    assessment: Assessment | None = None
+    """What the owner asks; None in the paper's own layout."""
+    networks: NetworksRecord | None = None
     sweep: "SweepRecord | None" = None
 
     @property

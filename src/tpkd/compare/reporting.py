@@ -6,6 +6,9 @@ from typing import Any, TypeVar
 from tpkd.class_names import check_class_names
 from tpkd.compare.cells import kept_files
 from tpkd.compare.grid import Grid, GridCell
+from tpkd.compare.owner.answers import TEACHER_STEM, cell_answers
+from tpkd.compare.owner.assess import KeptAnswers, assess
+from tpkd.compare.owner.networks import read_networks
 from tpkd.compare.record import ComparisonRecord, ReportRecords
 from tpkd.compare.run import RECORD_NAME, collect, read_comparison
 from tpkd.compare.sweep_record import SWEEP_RECORD_NAME, SweepRecord
@@ -18,6 +21,7 @@ from tpkd.files import read_parsed, write_file
 from tpkd.mechanism.record import BlockingRecord, CertificatesRecord, ContinuationRecord, ExactHeadRecord, StudyRecord
 from tpkd.mechanism.studies import study_path
 from tpkd.objectives import describe
+from tpkd.quality.answers import Answers, read_answers
 from tpkd.report.methods import Catalogue, Method
 from tpkd.training.directory import CONFIG_NAME, RESULT_NAME, read_result
 
@@ -26,8 +30,12 @@ FIGURES_NAME = "figures/figures.json"
 AnyStudy = TypeVar("AnyStudy", bound=StudyRecord)
 
 
-def write_report(directory: Path) -> list[Path]:
+def write_report(directory: Path, *, paper: bool = False) -> list[Path]:
     """Write the page and tables of a comparison or run into its directory; returns the paths written.
+
+    Args:
+        directory: what `tpkd compare` or `tpkd train` made.
+        paper: whether the page begins with the paper's claims even if the protocol is not the paper's.
 
     Raises:
         InputError: the directory contains neither, or a record is damaged.
@@ -35,7 +43,7 @@ def write_report(directory: Path) -> list[Path]:
     from tpkd.compare.page import report_files
 
     written = []
-    for name, text in report_files(read_records(directory)).items():
+    for name, text in report_files(read_records(directory), paper=paper).items():
         written.append(directory / name)
         write_file(written[-1], text)
     return written
@@ -71,7 +79,7 @@ def read_records(directory: Path) -> ReportRecords:
     paths = (kept_files(directory, cell.name)[2] for cell in cells)
     diagnoses = ((path, read_parsed(path, DiagnosisRecord.from_json)) for path in paths)
     path, diagnosis = next((found for found in diagnoses if found[1] is not None), (directory, None))
-    _check_classes(directory, comparison, {path: diagnosis.class_names} if diagnosis else {})
+    class_names = _check_classes(directory, comparison, {path: diagnosis.class_names} if diagnosis else {})
     return ReportRecords(
         methods=catalogue(),
         comparison=comparison,
@@ -81,14 +89,27 @@ def read_records(directory: Path) -> ReportRecords:
         continuation=_study(ContinuationRecord, "continuation", directory, comparison),
         diagnosis=diagnosis,
         illustrations=read_parsed(directory / FIGURES_NAME, IllustrationsRecord.from_json),
+        assessment=assess(comparison, _kept_answers(directory, comparison, class_names)),
+        networks=read_networks(directory),
         sweep=read_parsed(directory / SWEEP_RECORD_NAME, SweepRecord.from_json),
     )
 
 
+def _kept_answers(directory: Path, comparison: ComparisonRecord, class_names: tuple[str, ...] | None) -> KeptAnswers:
+    students: dict[str, dict[int, Answers]] = {}
+    for cell in comparison.cells:
+        if cell.status == "finished":
+            answers = cell_answers(directory, cell)
+            if answers is not None:
+                students.setdefault(cell.objective, {})[cell.seed] = answers
+    teacher = read_answers(directory / TEACHER_STEM) if comparison.teacher is not None else None
+    return KeptAnswers(students, teacher, class_names)
+
+
 def _check_classes(
     directory: Path, comparison: ComparisonRecord, diagnosed: dict[Path, tuple[str, ...] | None]
-) -> None:
-    """Refuse to combine records with different class names."""
+) -> tuple[str, ...] | None:
+    """Refuse to combine records with different class names; returns the names, if a record has them."""
     found = {directory / RECORD_NAME: comparison.data.class_names} if comparison.data else {}
     for cell in comparison.cells:
         result = read_result(directory / cell.directory)
@@ -97,6 +118,7 @@ def _check_classes(
     known = [(path, names) for path, names in {**found, **diagnosed}.items() if names is not None]
     for path, names in known[1:]:
         check_class_names(names, known[0][1], found_in=str(path), expected_in=str(known[0][0]))
+    return known[0][1] if known else None
 
 
 def _single_run(directory: Path) -> ComparisonRecord:

@@ -10,9 +10,11 @@ from typing import Any, TypeVar
 
 from tpkd.compare.cells import is_complete, put_aside, read_cell, run_cell
 from tpkd.compare.grid import Grid, GridCell, changed_cells, plan_grid
+from tpkd.compare.owner.answers import TEACHER_STEM, keep_missing, keep_scored
+from tpkd.compare.owner.networks import keep_networks
 from tpkd.compare.protocol import paper_protocol, resolved_settings
 from tpkd.compare.record import Cell, ComparisonRecord, EnvironmentGroup, IdenticalLogits, MethodSettings
-from tpkd.compare.start import OnStage, Shared, prepare
+from tpkd.compare.start import LABELS_NAME, TEACHER_NAME, OnStage, Shared, prepare
 from tpkd.compare.statistics import CONFIDENCE_LEVEL, summarize_methods
 from tpkd.config.loading import Override
 from tpkd.config.schema import RunConfig
@@ -68,6 +70,7 @@ def compare(
     def finish(shared: Shared, failures: dict[str, str]) -> ComparisonRecord:
         record = collect(grid, shared, failures)
         write_file(grid.directory / RECORD_NAME, record.to_json())
+        _keep_for_report(grid, shared, record)
         return record
 
     options: dict[str, Any] = {"executor": executor, "restart_changed": restart_changed, "watcher": watcher}
@@ -116,6 +119,15 @@ def work_through(
         failures = _run(grid, waiting, make, watcher.on_cell, hold) if waiting else {}
         hold.check()
         return finish(shared, failures)
+
+
+def _keep_for_report(grid: Grid, shared: Shared, record: ComparisonRecord) -> None:
+    """Answers of the teacher and of older cells, and the cost of networks: a report cannot compute these itself."""
+    keep_missing(grid.directory, record.cells)
+    teacher, labels = grid.directory / TEACHER_NAME, grid.directory / LABELS_NAME
+    if shared.teacher is not None and teacher.exists():
+        keep_scored(teacher, labels, grid.directory / TEACHER_STEM)
+    keep_networks(grid, shared.start, shared.teacher)
 
 
 def open_grid(

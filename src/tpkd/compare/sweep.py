@@ -121,6 +121,7 @@ def plan_sweep(
     ]
     if grid.base.student.probe_file is not None:
         overrides = [*overrides, ("student.probe_file", grid.base.student.probe_file)]
+    overrides = [*overrides, ("finished.checkpoints", grid.base.finished.checkpoints)]
     pairs = [*asked, *started]
     configs = [_config_of(path, overrides, directory, trial, seed) for trial, seed in asked]
     try:

@@ -8,7 +8,10 @@ from tpkd.compare.record import Cell, MethodSummary, PairedDifference, ReportRec
 from tpkd.report.tables import Column, Content, Number, Row, Table, Traced
 
 BOLD = "In bold: the largest mean."
-STAMPED = ("claims", "application", "ablation", "seeds", "final")
+STAMPED = (
+    *("claims", "application", "ablation", "seeds", "final"),
+    *("methods", "classes", "confusions", "confidence"),
+)
 """Tables that show the students, or their accuracies."""
 DOMAIN_TITLES = {"vision": "CIFAR-100", "text": "CLINC150"}
 

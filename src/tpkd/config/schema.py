@@ -5,6 +5,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, StrictBool, model_validator
 
 from tpkd.config.data import DataConfig
+from tpkd.config.finished import FinishedConfig
+from tpkd.config.inputs import TextConfig, ViewsConfig
 from tpkd.config.optimizers import OptimizerConfig
 from tpkd.config.output import fill_output
 from tpkd.config.schedules import ConstantSchedule, ScheduleConfig, StepSchedule
@@ -15,48 +17,16 @@ from tpkd.config.section import (
     LocalPath,
     Model,
     ModelOptions,
-    NonNegativeReal,
     Output,
     PlainData,
     PositiveReal,
     ReadablePath,
-    Real,
     Section,
     Seed,
+    WeightMap,
 )
 from tpkd.config.study import StudyConfig
 from tpkd.config.tracking import Tracking, translate_tensorboard
-
-
-class ViewsConfig(Section):
-    """How images become inputs: a view recipe. `seed` fixes the set of views; the run's seed chooses among them."""
-
-    num_views: Annotated[int, Field(gt=0, le=10_000)] = 1
-    seed: Seed = 0
-    pad: Annotated[int, Field(ge=0, le=4096)] = 0
-    flip: bool = False
-    size: Annotated[int, Field(gt=0, le=8192)] | None = None
-    mean: tuple[Real, ...] = (0.0,)
-    std: tuple[PositiveReal, ...] = (1.0,)
-    scale: PositiveReal = 255.0
-    interpolation: Literal["bicubic", "bilinear"] = "bicubic"
-    mixup: NonNegativeReal = 0.0
-    """Mix training images in pairs, with weights from a Beta(alpha, alpha), and their labels alike; 0 = off."""
-    cutmix: NonNegativeReal = 0.0
-    """Replace a box of each training image by that of another one, of a size from a Beta(alpha, alpha), and mix labels
-    by the share of pixels; 0 = off. With mixup, each batch gets one of the two, with equal chances."""
-
-    @property
-    def mixes(self) -> bool:
-        """Whether training images are mixed."""
-        return bool(self.mixup or self.cutmix)
-
-
-class TextConfig(Section):
-    """How texts become inputs; the tokenizer comes from the model."""
-
-    max_length: Annotated[int, Field(ge=3, le=1_000_000)] = 128
-    padding: Literal["max_length", "longest"] = "max_length"
 
 
 class StudentConfig(Section):
@@ -67,6 +37,9 @@ class StudentConfig(Section):
     options: ModelOptions = Field({})
     weights: LocalPath | None = None
     """A `.safetensors`, `.pth`, `.pt` or `.bin` file; only tensors are read from the last three."""
+    weight_map: WeightMap = Field({})
+    """Names in files of weights of another code base -> those of the network: whole names or their first parts, as in
+    `{backbone: "", classifier: fc}`; null leaves tensors out."""
     head: Literal["own", "random", "probe"] = "own"
     """`own`: the head of the network or its weights; `random`: the shared random head; `probe`: a logistic regression
     on the initial features of the network."""
@@ -87,6 +60,8 @@ class TeacherConfig(Section):
     options: ModelOptions = Field({})
     weights: LocalPath | None = None
     """A `.safetensors`, `.pth`, `.pt` or `.bin` file; only tensors are read from the last three."""
+    weight_map: WeightMap = Field({})
+    """As `student.weight_map`."""
     untrained: bool = False
     """Ask for a teacher whose head or whole network is random; without it such a teacher is refused."""
     head: Literal["own", "random"] = "own"
@@ -225,6 +200,7 @@ class RunConfig(Section):
     """Which student is the result: that of the last epoch, or the one with the best accuracy on the validation part, of
     the epochs that `evaluation.every` names (0 = all) and the last one."""
     checkpoints: CheckpointConfig = CheckpointConfig()
+    finished: FinishedConfig = FinishedConfig()
     log_every: Count = 10
     monitor_every: CountOrZero = 50
     """Steps between measurements of how much of the teacher is blocked on the batch; 0 = never."""

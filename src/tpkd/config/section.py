@@ -3,7 +3,7 @@
 import math
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from tpkd.errors import InputError, shortened
 from tpkd.files import check_path
@@ -139,5 +139,14 @@ def _check_options(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
+def _numbered_names(value: Any) -> Any:
+    """Let `0: layers.0` be written without quotes, because layers of other code bases often have numbers for names."""
+    if not isinstance(value, dict):
+        return value
+    return {str(key) if type(key) is int else key: item for key, item in value.items()}
+
+
+WeightMap = Annotated[dict[str, str | None], BeforeValidator(_numbered_names)]
+"""Names of weights in another code base -> names in the network, or null."""
 PlainData = Annotated[dict[str, Any], AfterValidator(check_plain)]
 ModelOptions = Annotated[dict[str, Any], AfterValidator(_check_options)]

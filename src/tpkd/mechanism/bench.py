@@ -1,4 +1,4 @@
-"""The snapshots of a run as starting points: found, checked, and put back as often as a study asks."""
+"""The states of a student as starting points: found, checked, and put back as often as a study asks."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +17,7 @@ from tpkd.errors import InputError
 from tpkd.geometry import PAPER_BETA
 from tpkd.mechanism.checks import Checks
 from tpkd.mechanism.coefficient import create_for_study, study_beta
+from tpkd.mechanism.given import GivenState, read_state, without_start
 from tpkd.mechanism.record import Scaling, SnapshotState, StudySource
 from tpkd.models.weights import weights_fingerprint
 from tpkd.parameter_space import network_logits
@@ -24,14 +25,18 @@ from tpkd.teacher.cache.recipe import library_versions
 from tpkd.teacher.teacher import Teacher
 from tpkd.theory.monitor import MIN_CLASSES
 from tpkd.training.checkpoint import Checkpoint
-from tpkd.training.directory import CONFIG_NAME, check_bound
-from tpkd.training.loop import snapshot_states
+from tpkd.training.directory import CONFIG_NAME, check_bound, read_result
+from tpkd.training.loop import snapshot_states, snapshot_weights
 from tpkd.training.optimizer import set_rate
 from tpkd.training.run import Run, assemble, check_names, start_accelerator
-from tpkd.training.state import restore
+from tpkd.training.state import Progress, capture, restore
 
 OnProgress = Callable[[int, int], None]
 """Called with the parts of a study that are done, and how many there are."""
+
+
+State = int | GivenState
+"""The epoch of a snapshot, or a state that was given as a file."""
 
 
 def no_progress(done: int, total: int) -> None:
@@ -53,8 +58,12 @@ class Bench:
     run: Run
     directory: Path
     teacher: Teacher
+    start: Checkpoint
+    """The run before its first step."""
     beta: float = PAPER_BETA
     """The coefficient of TPKD and its controls."""
+    native: bool = False
+    """Whether the study makes training iterations, which an optimiser with its history takes."""
 
     def head(self, scalings: Iterable[Scaling], checks: Checks | None = None) -> dict[str, Any]:
         """The fields of `StudyRecord`, with which every record of a study begins."""
@@ -82,19 +91,32 @@ class Bench:
         """The rate of training iterations in a study, constant as in the paper."""
         return self.run.config.study.learning_rate or self.run.config.optimizer.learning_rate
 
-    def snapshot(self, epoch: int) -> Snapshot:
-        """Read the state after an epoch and put the run there.
+    def snapshot(self, state: State) -> Snapshot:
+        """Read a state and put the run there.
 
         Raises:
             InputError: there is none, it is damaged, or it belongs to another model, data set or teacher.
         """
-        states = snapshot_states(self.directory, epoch)
+        if isinstance(state, GivenState):
+            return self._given(state)
+        states, name = snapshot_states(self.directory, state), f"{self.run.config.objective.name.upper()}{state}"
+        weights = snapshot_weights(self.directory, state)
+        if not states.steps() and weights.exists():
+            return self._given(GivenState(name, weights, epoch=state))
         checkpoint = states.load()
         if checkpoint is None:
-            raise InputError(f"{states.directory}: expected the state after epoch {epoch}, found none")
-        name = f"{self.run.config.objective.name.upper()}{epoch}"
+            raise InputError(f"{states.directory}: expected the state after epoch {state}, found none")
         self._restore(checkpoint)
-        about = SnapshotState(name, epoch, checkpoint.step, weights_fingerprint(self.run.student))
+        about = SnapshotState(name, state, checkpoint.step, weights_fingerprint(self.run.student))
+        return Snapshot(about, checkpoint)
+
+    def _given(self, state: GivenState) -> Snapshot:
+        result = read_result(self.directory) if state.epoch is not None else None
+        if result is not None and result.data_fingerprint != self.run.dataset.fingerprint:
+            expected, found = result.data_fingerprint, self.run.dataset.fingerprint
+            raise InputError(f"{state.weights}: data: expected {expected!r}, as the run had, found {found!r}")
+        about, checkpoint = read_state(self.run, self.start, state, native=self.native)
+        self._restore(checkpoint)
         return Snapshot(about, checkpoint)
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -117,17 +139,17 @@ class Bench:
         return TrainingBatches(dataset, self.run.preparation, seed=seed, batch_size=batch_size, num_samples=num_samples)
 
     def visit(
-        self, epochs: Sequence[int], batches: TrainingBatches, on_progress: OnProgress
+        self, states: Sequence[State], batches: TrainingBatches, on_progress: OnProgress
     ) -> Iterator[tuple[Snapshot, Iterator[tuple[int, SampleBatch]]]]:
-        """Each snapshot with all batches, numbered; progress is told after each batch."""
+        """Each state with all batches, numbered; progress is told after each batch."""
 
         def numbered(done: int) -> Iterator[tuple[int, SampleBatch]]:
             for number, samples in enumerate(load_batches(batches, workers=self.run.config.workers)):
                 yield number, samples
-                on_progress(done + number + 1, len(epochs) * len(batches))
+                on_progress(done + number + 1, len(states) * len(batches))
 
-        for position, epoch in enumerate(epochs):
-            yield self.snapshot(epoch), numbered(position * len(batches))
+        for position, state in enumerate(states):
+            yield self.snapshot(state), numbered(position * len(batches))
 
     def iterations(self, name: str, batches: TrainingBatches) -> Run:
         """The run with another objective and other batches; network, optimiser and scaler are the same objects."""
@@ -159,7 +181,12 @@ def call(model: nn.Module, inputs: ModelInputs) -> Tensor:
 
 
 def open_bench(
-    config: RunConfig, directory: str | Path | None = None, *, compared: tuple[str, ...] | None = None
+    config: RunConfig,
+    directory: str | Path | None = None,
+    *,
+    compared: tuple[str, ...] | None = None,
+    given: bool = False,
+    native: bool = False,
 ) -> Bench:
     """Put a trained run together again.
 
@@ -167,6 +194,8 @@ def open_bench(
         config: the run, as it was trained.
         directory: where it is kept, by default what the configuration says.
         compared: the objectives of the study, whose settings say the coefficient; the paper's without them.
+        given: the states come from files, and there need not be a run.
+        native: the study makes training iterations.
 
     Raises:
         InputError: there is no such run, it is of another configuration, or nothing can be studied on it.
@@ -179,10 +208,10 @@ def open_bench(
     if config.data.unlabelled:
         raise ConfigError("data.unlabelled: expected false: a study looks at training samples with their labels")
     directory = Path(directory or config.directory)
-    _check_snapshots(config)
-    if not (directory / CONFIG_NAME).exists():
-        raise InputError(f"{directory}: expected a run of {config.objective.name!r} with snapshots, found none")
-    check_bound(directory, config)
+    if given:
+        config = without_start(config)
+    else:
+        _check_run(config, directory)
     accelerator = start_accelerator(config)
     if accelerator.num_processes > 1:
         raise InputError(f"study: expected a single process, found {accelerator.num_processes}")
@@ -191,7 +220,18 @@ def open_bench(
         raise ConfigError("teacher: missing, and a study compares the student with one")
     if run.dataset.num_classes < MIN_CLASSES:
         raise InputError(f"data: expected at least {MIN_CLASSES} classes, found {run.dataset.num_classes}")
-    return Bench(run, directory, run.teacher, beta)
+    start = Checkpoint(0, *capture(run, Progress()))
+    return Bench(run, directory, run.teacher, start, beta, native)
+
+
+def _check_run(config: RunConfig, directory: Path) -> None:
+    _check_snapshots(config)
+    if not (directory / CONFIG_NAME).exists():
+        raise InputError(
+            f"{directory}: expected a run of {config.objective.name!r} with snapshots, found none; "
+            "--state NAME=WEIGHTS studies weights from elsewhere"
+        )
+    check_bound(directory, config)
 
 
 def _check_snapshots(config: RunConfig) -> None:
@@ -199,19 +239,23 @@ def _check_snapshots(config: RunConfig) -> None:
         kept = ", ".join(map(str, config.snapshot_seeds))
         raise ConfigError(f"snapshot_seeds: expected the seed of the run, {config.seed}, found {kept}")
     if not config.snapshots:
-        raise ConfigError("snapshots: missing, and a study looks at them")
+        raise ConfigError("snapshots: missing, and a study looks at them, or at files with --state NAME=WEIGHTS")
 
 
-def choose_epochs(config: RunConfig, key: str, chosen: Sequence[int], default: Sequence[int]) -> tuple[int, ...]:
-    """The epochs a study looks at, each of which must have been kept.
+def choose_states(
+    config: RunConfig, key: str, chosen: Sequence[int], default: Sequence[int], given: Sequence[GivenState] = ()
+) -> tuple[State, ...]:
+    """The states a study looks at: those that were given, or epochs, each of which must have been kept.
 
     Example:
         >>> from tpkd.config.loading import resolve_config
         >>> run = {"output": "runs/a", "data": {"name": "digits"}, "student": {"model": "builtin:mlp"}, "epochs": 60}
         >>> run |= {"objective": "ce", "optimizer": {"name": "sgd", "learning_rate": 0.1}, "snapshots": [20, 40, 60]}
-        >>> choose_epochs(resolve_config(run), "exact_head.states", (), (20, 60))
+        >>> choose_states(resolve_config(run), "exact_head.states", (), (20, 60))
         (20, 60)
     """
+    if given:
+        return tuple(given)
     _check_snapshots(config)
     epochs = tuple(chosen or default)
     with keyed(f"study.{key}"):

@@ -1,5 +1,6 @@
 """`tpkd study blocking`: how often ordinary training blocks full imitation, and what is left to learn there."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from tpkd.config.schema import RunConfig
 from tpkd.data.batches import Preparation
 from tpkd.data.order import SampleOrder
 from tpkd.data.slicing import to_device
-from tpkd.mechanism.bench import Bench, OnProgress, choose_epochs, no_progress, open_bench
+from tpkd.mechanism.bench import Bench, OnProgress, choose_states, no_progress, open_bench
 from tpkd.mechanism.checks import Checks, Statement, scaling
+from tpkd.mechanism.given import GivenState
 from tpkd.mechanism.pool import Rows
 from tpkd.mechanism.record import (
     BlockedSet,
@@ -45,7 +47,11 @@ class _Pool:
 
 
 def study_blocking(
-    config: RunConfig, directory: str | Path | None = None, *, on_progress: OnProgress = no_progress
+    config: RunConfig,
+    directory: str | Path | None = None,
+    *,
+    states: Sequence[GivenState] = (),
+    on_progress: OnProgress = no_progress,
 ) -> BlockingRecord:
     """Look at every state of a run on fixed samples, each in all its views.
 
@@ -57,6 +63,7 @@ def study_blocking(
     Args:
         config: the run, with its section `study`.
         directory: where it is kept, by default what the configuration says.
+        states: files of weights to look at in the place of snapshots.
         on_progress: called after every state of every split.
 
     Returns:
@@ -66,8 +73,8 @@ def study_blocking(
         InputError: the run, its snapshots or its teacher are not as they must be.
     """
     settings = config.study.blocking
-    epochs = choose_epochs(config, "blocking.states", settings.states, config.snapshots)
-    bench = open_bench(config, directory)
+    looked_at = choose_states(config, "blocking.states", settings.states, config.snapshots, states)
+    bench = open_bench(config, directory, given=bool(states))
     checks = Checks(STATEMENTS, config.study.tolerance)
     splits: list[BlockingSplit] = []
     scalings: list[Scaling] = []
@@ -78,12 +85,12 @@ def study_blocking(
             continue
         pool, scaled = _pool(bench, split)
         scalings += scaled
-        states = []
-        for epoch in epochs:
-            states.append(_state(bench, bench.snapshot(epoch).about, pool, checks))
-            on_progress(len(splits) * len(epochs) + len(states), len(settings.splits) * len(epochs))
+        found = []
+        for state in looked_at:
+            found.append(_state(bench, bench.snapshot(state).about, pool, checks))
+            on_progress(len(splits) * len(looked_at) + len(found), len(settings.splits) * len(looked_at))
         dataset, num_views = pool.rows.dataset, bench.run.preparation.num_views
-        splits.append(BlockingSplit(split, dataset.fingerprint, num_views, tuple(dataset.ids.tolist()), tuple(states)))
+        splits.append(BlockingSplit(split, dataset.fingerprint, num_views, tuple(dataset.ids.tolist()), tuple(found)))
     return BlockingRecord(**bench.head(scalings, checks), splits=tuple(splits), missing=missing)
 
 

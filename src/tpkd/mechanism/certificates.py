@@ -1,7 +1,7 @@
 """`tpkd study certificates`: whether the conditional advantage survives ordinary backpropagation."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -18,8 +18,9 @@ from tpkd.geometry import (
     joint_cosine_bound,
     joint_distortion_limit,
 )
-from tpkd.mechanism.bench import Bench, OnProgress, Snapshot, call, choose_epochs, ends, no_progress, open_bench
+from tpkd.mechanism.bench import Bench, OnProgress, Snapshot, call, choose_states, ends, no_progress, open_bench
 from tpkd.mechanism.checks import Checks, Statement, scaling
+from tpkd.mechanism.given import GivenState
 from tpkd.mechanism.record import CertificateBatch, CertificatesRecord, CertificateState, PairSpectrum
 from tpkd.parameter_space import PairCertificate, certify
 from tpkd.training.step import take_step
@@ -42,7 +43,11 @@ GENERAL = {
 
 
 def study_certificates(
-    config: RunConfig, directory: str | Path | None = None, *, on_progress: OnProgress = no_progress
+    config: RunConfig,
+    directory: str | Path | None = None,
+    *,
+    states: Sequence[GivenState] = (),
+    on_progress: OnProgress = no_progress,
 ) -> CertificatesRecord:
     """Test the geometry of fixed batches at an early and a late state, and make one training iteration on each.
 
@@ -55,6 +60,8 @@ def study_certificates(
     Args:
         config: the run, with its section `study`.
         directory: where it is kept, by default what the configuration says.
+        states: files of weights to look at in the place of snapshots; without the state of its optimiser, a pair
+            starts with a fresh one, and the record says so.
         on_progress: called after every batch.
 
     Returns:
@@ -64,16 +71,16 @@ def study_certificates(
         InputError: the run or its snapshots are not as they must be.
     """
     settings = config.study.certificates
-    epochs = choose_epochs(config, "certificates.states", settings.states, ends(config.snapshots))
-    bench = open_bench(config, directory, compared=OBJECTIVES)
+    looked_at = choose_states(config, "certificates.states", settings.states, ends(config.snapshots), states)
+    bench = open_bench(config, directory, compared=OBJECTIVES, given=bool(states), native=True)
     num_samples, num_classes = len(bench.run.dataset), bench.run.dataset.num_classes
     size = min(settings.batch_size, num_samples)
     count = min(settings.batches, num_samples // size)
     batches = bench.batches(bench.run.dataset, batch_size=size, num_batches=count)
     statements = STATEMENTS if bench.beta == PAPER_BETA else STATEMENTS | GENERAL
     checks = Checks(statements, config.study.tolerance)
-    visits = bench.visit(epochs, batches, on_progress)
-    states = tuple(_state(bench, snapshot, batches, samples, checks) for snapshot, samples in visits)
+    visits = bench.visit(looked_at, batches, on_progress)
+    found = tuple(_state(bench, snapshot, batches, samples, checks) for snapshot, samples in visits)
     reason = f"the data have {num_samples} samples"
     scaled = (
         *scaling("batch_size", settings.batch_size, size, reason),
@@ -89,7 +96,7 @@ def study_certificates(
         spectral_tolerance=settings.spectral_tolerance,
         conditional_limit=conditional_distortion_limit(num_classes),
         joint_limit=joint_distortion_limit(num_classes, beta=bench.beta),
-        states=states,
+        states=found,
         beta=bench.beta,
     )
 

@@ -1,6 +1,6 @@
 """`tpkd study continuation`: whether the advantage of a step accumulates over successive training iterations."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +11,9 @@ from tpkd.data.batches import TrainingBatches, load_batches
 from tpkd.data.dataset import Dataset
 from tpkd.data.order import SampleOrder, choose_views
 from tpkd.errors import InputError
-from tpkd.mechanism.bench import Bench, OnProgress, Snapshot, choose_epochs, ends, no_progress, open_bench
+from tpkd.mechanism.bench import Bench, OnProgress, Snapshot, choose_states, ends, no_progress, open_bench
 from tpkd.mechanism.checks import scaling
+from tpkd.mechanism.given import GivenState
 from tpkd.mechanism.pool import Rows
 from tpkd.mechanism.record import ContinuationCurve, ContinuationPoint, ContinuationRecord, Scaling
 from tpkd.models.weights import weights_fingerprint
@@ -25,7 +26,11 @@ OBSERVED_SHARE = 5
 
 
 def study_continuation(
-    config: RunConfig, directory: str | Path | None = None, *, on_progress: OnProgress = no_progress
+    config: RunConfig,
+    directory: str | Path | None = None,
+    *,
+    states: Sequence[GivenState] = (),
+    on_progress: OnProgress = no_progress,
 ) -> ContinuationRecord:
     """Go on from one state with three objectives, on the same sequence of samples, and watch other samples.
 
@@ -36,6 +41,8 @@ def study_continuation(
     Args:
         config: the run, with its section `study`.
         directory: where it is kept, by default what the configuration says.
+        states: one file of weights to go on from in the place of a snapshot; without the state of its optimiser, all
+            objectives start with a fresh one, and the record says so.
         on_progress: called after every iteration.
 
     Returns:
@@ -47,15 +54,18 @@ def study_continuation(
     """
     settings = config.study.continuation
     chosen = () if settings.state is None else (settings.state,)
-    (epoch,) = choose_epochs(config, "continuation.state", chosen, ends(config.snapshots)[-1:])
-    bench = open_bench(config, directory, compared=OBJECTIVES)
+    if len(states) > 1:
+        names = ", ".join(state.name for state in states)
+        raise InputError(f"--state: expected one state, from which a continuation goes on, found {names}")
+    (state,) = choose_states(config, "continuation.state", chosen, ends(config.snapshots)[-1:], states)
+    bench = open_bench(config, directory, compared=OBJECTIVES, given=bool(states), native=True)
     update, observed, scaled = _divide(bench)
     views = choose_views(config.study.seed, 1, observed.ids, bench.run.preparation.num_views)
     rows = Rows(observed, np.arange(len(observed)), views)
     blocks = rows.blocks(bench.run.preparation, config.evaluation.batch_size)
     teacher_logits = torch.cat([bench.teacher_logits(samples) for samples in blocks])
     batches = bench.batches(update, batch_size=config.batch_size, num_batches=settings.iterations)
-    snapshot = bench.snapshot(epoch)
+    snapshot = bench.snapshot(state)
     points = {0, settings.iterations} | {point for point in settings.points if point < settings.iterations}
     curves = []
     for position, objective in enumerate(OBJECTIVES):

@@ -1,7 +1,7 @@
 """`tpkd study exact-head`: what steps of the classifier alone learn and keep, on frozen features in float64."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,8 +24,9 @@ from tpkd.geometry import (
     named_direction,
     retention_bound,
 )
-from tpkd.mechanism.bench import Bench, OnProgress, Snapshot, choose_epochs, ends, no_progress, open_bench
+from tpkd.mechanism.bench import Bench, OnProgress, Snapshot, choose_states, ends, no_progress, open_bench
 from tpkd.mechanism.checks import Checks, Statement, scaling
+from tpkd.mechanism.given import GivenState
 from tpkd.mechanism.record import ExactHeadBatch, ExactHeadRecord, ExactHeadState
 from tpkd.parameter_space import HeadFactorization, absorb_bias, factorize_features
 from tpkd.parameter_space.vjp import as_found
@@ -89,7 +90,11 @@ class _Outcome:
 
 
 def study_exact_head(
-    config: RunConfig, directory: str | Path | None = None, *, on_progress: OnProgress = no_progress
+    config: RunConfig,
+    directory: str | Path | None = None,
+    *,
+    states: Sequence[GivenState] = (),
+    on_progress: OnProgress = no_progress,
 ) -> ExactHeadRecord:
     """Move the classifier of an early and a late state so that every output makes exactly its prescribed step.
 
@@ -101,6 +106,7 @@ def study_exact_head(
     Args:
         config: the run, with its section `study`.
         directory: where it is kept, by default what the configuration says.
+        states: files of weights to look at in the place of snapshots.
         on_progress: called after every batch.
 
     Returns:
@@ -111,8 +117,8 @@ def study_exact_head(
         InputError: the run or its snapshots are not as they must be, or no batch of two rows has full row rank.
     """
     settings = config.study.exact_head
-    epochs = choose_epochs(config, "exact_head.states", settings.states, ends(config.snapshots))
-    bench = open_bench(config, directory, compared=DIRECTIONS)
+    looked_at = choose_states(config, "exact_head.states", settings.states, ends(config.snapshots), states)
+    bench = open_bench(config, directory, compared=DIRECTIONS, given=bool(states))
     if not bench.run.student.has_linear_head:
         raise ConfigError("student.model: an exact head step needs one linear head on the features")
     available, width = len(bench.run.dataset), bench.run.student.feature_size + 1
@@ -123,8 +129,8 @@ def study_exact_head(
         batches = bench.batches(bench.run.dataset, batch_size=size, num_batches=count)
         checks = Checks(_statements(bench.beta), config.study.tolerance)
         try:
-            visits = bench.visit(epochs, batches, on_progress)
-            states = tuple(_state(bench, snapshot, batches, samples, checks) for snapshot, samples in visits)
+            visits = bench.visit(looked_at, batches, on_progress)
+            found = tuple(_state(bench, snapshot, batches, samples, checks) for snapshot, samples in visits)
         except _NotExecutableError as error:
             size, reason = size // 2, f"{size} rows: {error}"
             continue
@@ -140,8 +146,8 @@ def study_exact_head(
             directions=DIRECTIONS,
             retention_bound=gamma,
             cosine_bound=math.sqrt(gamma) if bench.beta == PAPER_BETA else None,
-            candidate_steps=len(DIRECTIONS) * sum(len(state.batches) for state in states),
-            states=states,
+            candidate_steps=len(DIRECTIONS) * sum(len(state.batches) for state in found),
+            states=found,
             beta=bench.beta,
         )
     raise InputError(f"study.exact_head: expected features of full row rank, found none: {reason}")

@@ -3,7 +3,14 @@
 from collections.abc import Iterator
 from typing import Any
 
-from tpkd.mechanism.record import BlockingRecord, CertificatesRecord, ContinuationRecord, ExactHeadRecord, StudyRecord
+from tpkd.mechanism.record import (
+    BlockingRecord,
+    CertificatesRecord,
+    ContinuationRecord,
+    ExactHeadRecord,
+    StudyRecord,
+    states_of,
+)
 
 PAPER_BETA = 0.5
 """`tpkd.geometry.PAPER_BETA` again, because tables load no torch; a test compares the two."""
@@ -37,6 +44,9 @@ def departures(record: StudyRecord) -> tuple[str, ...]:
 
 
 def _facts(record: StudyRecord) -> Iterator[tuple[str, Any, Any]]:
+    for looked_at in states_of(record):
+        yield f"{looked_at.name}: file", None, looked_at.file
+        yield f"{looked_at.name}: optimizer", None, looked_at.optimizer
     yield "objective", "ce", record.source.objective
     yield "seed", 42, record.source.seed
     yield "study_seed", 0, record.study_seed

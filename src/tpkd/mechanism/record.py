@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from tpkd.record import Record, added
 
+FRESH = "fresh"
+"""The optimiser of a state that brought none: without momentum or other history."""
+
 
 @dataclass(frozen=True)
 class Check:
@@ -33,7 +36,7 @@ class Scaling:
 
 @dataclass(frozen=True)
 class StudySource:
-    """Which run the snapshots belong to, and what it was made of."""
+    """Which run the snapshots belong to, and what it was made of; for states given as files, the configuration's."""
 
     objective: str
     seed: int
@@ -67,10 +70,17 @@ class SnapshotState:
     """A student on its way."""
 
     name: str
-    """The objective and the epoch, such as CE20."""
-    epoch: int
-    step: int
+    """The objective and the epoch, such as CE20; of a given state the name that was given with it."""
+    epoch: int | None
+    """None for a given state."""
+    step: int | None
+    """None where nothing but weights is known."""
     student_fingerprint: str
+    file: str | None = added(None)
+    """The name of the file of a given state."""
+    optimizer: str | None = added(None)
+    """What training iterations started with, if not with the optimiser of the snapshot: the name of the file with its
+    state, or `fresh`."""
 
 
 @dataclass(frozen=True)
@@ -296,3 +306,12 @@ class ContinuationRecord(StudyRecord):
     tpkd_minus_compensation: float
     beta: float = added(0.5)
     """The coefficient of TPKD and its controls; the paper's unless the settings of the objective say otherwise."""
+
+
+def states_of(record: StudyRecord) -> tuple[SnapshotState, ...]:
+    """The states that a study looked at, each once, in their order."""
+    if isinstance(record, BlockingRecord):
+        return tuple(dict.fromkeys(state.state for split in record.splits for state in split.states))
+    if isinstance(record, ExactHeadRecord | CertificatesRecord):
+        return tuple(state.state for state in record.states)
+    return (record.state,) if isinstance(record, ContinuationRecord) else ()

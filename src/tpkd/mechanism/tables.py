@@ -11,7 +11,15 @@ from tpkd.mechanism.paper import (
     PAPER_STATES,
     departures,
 )
-from tpkd.mechanism.record import BlockingRecord, CertificatesRecord, ContinuationRecord, ExactHeadRecord, StudyRecord
+from tpkd.mechanism.record import (
+    FRESH,
+    BlockingRecord,
+    CertificatesRecord,
+    ContinuationRecord,
+    ExactHeadRecord,
+    StudyRecord,
+    states_of,
+)
 from tpkd.report.methods import Title
 from tpkd.report.tables import Column, Row, Table, Traced
 
@@ -74,7 +82,7 @@ def _states(record: BlockingRecord, paper: bool) -> Table:
     )
     caption = "Full-imitation blocking leaves conditional knowledge unlearned: means within the blocked set, in nats."
     missing = (f"{split}: left out, because {reason}." for split, reason in record.missing.items())
-    return Table("states", caption, columns, tuple(rows), (*_scalings(record), *missing))
+    return Table("states", caption, columns, tuple(rows), (*_given(record), *_scalings(record), *missing))
 
 
 def _exact(record: ExactHeadRecord, paper: bool) -> Table:
@@ -106,7 +114,8 @@ def _exact(record: ExactHeadRecord, paper: bool) -> Table:
         "start. A margin is lost when it is below that of the CE step."
     )
     caption = "Exact head steps learn conditional structure while preserving label-step progress."
-    return Table("exact", caption, columns, tuple(rows), (note, *_coefficient(record), *_scalings(record)))
+    notes = (note, *_given(record), *_coefficient(record), *_scalings(record))
+    return Table("exact", caption, columns, tuple(rows), notes)
 
 
 def _certificate(record: CertificatesRecord, paper: bool) -> Table:
@@ -131,7 +140,8 @@ def _certificate(record: CertificatesRecord, paper: bool) -> Table:
     )
     caption = "The conditional advantage under ordinary backpropagation."
     skipped, steps = sum(state.skipped_steps for state in record.states), sum(len(s.batches) for s in record.states)
-    notes = (note, *_coefficient(record), *_measured(record), *_skipped(skipped, 2 * steps), *_scalings(record))
+    about = (*_given(record), *_coefficient(record), *_measured(record))
+    notes = (note, *about, *_skipped(skipped, 2 * steps), *_scalings(record))
     return Table("certificate", caption, columns, tuple(rows), notes)
 
 
@@ -150,7 +160,12 @@ def _continuation(record: ContinuationRecord, paper: bool, title: Title) -> Tabl
     columns = (Column("iteration", text=True), *(Column(title(curve.objective)) for curve in record.curves))
     caption = f"Conditional KL from {record.state.name} on, in nats, on training samples apart from those learned from."
     skipped = sum(curve.skipped_steps for curve in record.curves)
-    notes += [*_coefficient(record), *_skipped(skipped, record.iterations * len(record.curves)), *_scalings(record)]
+    notes += [
+        *_given(record),
+        *_coefficient(record),
+        *_skipped(skipped, record.iterations * len(record.curves)),
+        *_scalings(record),
+    ]
     return Table("continuation", caption, columns, tuple(rows), tuple(notes))
 
 
@@ -185,6 +200,22 @@ def checks_table(studies: Mapping[str, StudyRecord]) -> Table | None:
     caption = "Statements checked case by case; a theorem must hold in every case, an observation may fail."
     made = Table("checks", caption, (*columns, Column("cases"), Column("violations")), tuple(rows))
     return made if rows else None
+
+
+def _given(record: StudyRecord) -> Iterator[str]:
+    """Which states are files, and what their training iterations started with."""
+    states = states_of(record)
+    files = ", ".join(f"{state.name} ({state.file})" for state in states if state.file)
+    if files:
+        yield f"Weights from files: {files}."
+    histories = ", ".join(
+        f"{state.name} ({state.optimizer})" for state in states if state.optimizer not in (None, FRESH)
+    )
+    if histories:
+        yield f"Optimiser states from files: {histories}."
+    fresh = ", ".join(state.name for state in states if state.optimizer == FRESH)
+    if fresh:
+        yield f"No optimiser state is known for {fresh}: training iterations start there without momentum or history."
 
 
 def _coefficient(record: ExactHeadRecord | CertificatesRecord | ContinuationRecord) -> Iterator[str]:

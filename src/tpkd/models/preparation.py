@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from tpkd.config.inputs import ViewsConfig
 from tpkd.config.loading import ConfigError, expand_data, keyed
-from tpkd.config.schema import RunConfig, StudentConfig, TeacherConfig, ViewsConfig
+from tpkd.config.schema import RunConfig, StudentConfig, TeacherConfig
 from tpkd.data.batches import Preparation
 from tpkd.data.dataset import Dataset
 from tpkd.data.views import IDENTITY_VIEW, ViewRecipe
@@ -21,7 +22,8 @@ def model_spec(section: StudentConfig | TeacherConfig, num_classes: int, dataset
         options.setdefault("input_size", dataset.input_size)
     weights = None if section.weights is None else expand_data(section.weights)
     head = "random" if section.head == "probe" else section.head
-    return ModelSpec(expand_data(str(section.model)), num_classes, options, weights, head, section.seed)
+    name = expand_data(str(section.model))
+    return ModelSpec(name, num_classes, options, weights, head, section.seed, section.weight_map)
 
 
 def student_preparation(config: RunConfig, dataset: Dataset) -> Preparation:

@@ -49,7 +49,8 @@ def build_model(spec: ModelSpec) -> Classifier:
     with _seeded(spec.seed):
         model = _build(spec)
     if spec.weights is not None:
-        load_weights(model, spec.weights, skip=model.head_names if spec.head == "random" else ())
+        skip = model.head_names if spec.head == "random" else ()
+        load_weights(model, spec.weights, skip=skip, weight_map=spec.weight_map)
         model.untrained = None
         model.class_names = recorded_names(spec.weights)
     if spec.head == "random":

@@ -33,6 +33,8 @@ class ModelSpec:
     that weights for other classes can serve as a backbone."""
     seed: int = 0
     """Draws every weight that does not come from a file."""
+    weight_map: Mapping[str, str | None] = field(default_factory=dict)
+    """Names in the file of weights -> names of the network, as `tpkd.models.renaming.rename` takes them."""
 
 
 def model_source(spec: ModelSpec) -> str | None:
@@ -69,4 +71,6 @@ def model_source(spec: ModelSpec) -> str | None:
         "files": {path.name: sha256(path) for path in files if path.suffix in _FOLDER_SUFFIXES},
         "weights": None if spec.weights is None else sha256(spec.weights),
     }
+    if spec.weight_map:  # absent otherwise: caches know the hash from before there were maps
+        parts["weight_map"] = dict(spec.weight_map)
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()

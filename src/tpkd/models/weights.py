@@ -2,16 +2,17 @@
 
 import hashlib
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from tpkd.class_names import to_metadata
-from tpkd.errors import InputError, some
+from tpkd.errors import InputError
 from tpkd.files import write_file
 from tpkd.models.classifier import Classifier
+from tpkd.models.renaming import WeightMap, name_mismatch, rename_all
 from tpkd.models.state_files import open_state
 
 _logger = logging.getLogger(__name__)
@@ -41,7 +42,9 @@ def weights_fingerprint(module: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def load_weights(module: nn.Module, path: str | Path, *, skip: Collection[str] = ()) -> None:
+def load_weights(
+    module: nn.Module, path: str | Path, *, skip: Collection[str] = (), weight_map: WeightMap | None = None
+) -> tuple[str, ...]:
     """Load a file of weights into a module, every tensor or none.
 
     The file uses the names of the module's state dict or, for a wrapper, those of the network it wraps; `module.`
@@ -52,10 +55,14 @@ def load_weights(module: nn.Module, path: str | Path, *, skip: Collection[str] =
         module: what to load into.
         path: a `.safetensors` file, or a `.pth`, `.pt` or `.bin` file of torch, from which only tensors are read.
         skip: names in the module's state dict that keep their values, whether or not the file has them.
+        weight_map: names of another code base -> those of the network, as `tpkd.models.renaming.rename` takes them.
+
+    Returns:
+        The names that were loaded, as the module has them, in the order of the file.
 
     Raises:
-        InputError: the file is missing or damaged, or holds more than weights; names are missing or unexpected; a shape
-            differs.
+        InputError: the file is missing or damaged, or holds more than weights; names are missing or unexpected, with
+            the closest ones; a shape differs.
 
     Example:
         >>> import tempfile
@@ -63,21 +70,27 @@ def load_weights(module: nn.Module, path: str | Path, *, skip: Collection[str] =
         >>> file = Path(tempfile.mkdtemp()) / "layer.safetensors"
         >>> save_file({"weight": torch.ones(1, 2), "bias": torch.ones(1)}, file)
         >>> layer = nn.Linear(2, 1)
-        >>> load_weights(layer, file)
+        >>> sorted(load_weights(layer, file))
+        ['bias', 'weight']
         >>> layer(torch.ones(2))
         tensor([3.], grad_fn=<ViewBackward0>)
     """
     targets = module.state_dict()
     with open_state(path) as state:
         wrapper = _wrapper(state.shapes, targets)
-        names = {name.removeprefix(wrapper): name for name in state.shapes}
+        bare = {name.removeprefix(wrapper): name for name in state.shapes}
+        own = {key.removeprefix(wrapper): target for key, target in (weight_map or {}).items()}
+        names = rename_all(bare, own)
         prefix = f"{WRAPPED}." if hasattr(module, WRAPPED) and targets.keys().isdisjoint(names) else ""
-        found = {prefix + short: name for short, name in names.items()}
+        found = {prefix + ours: bare[theirs] for ours, theirs in names.items()}
         absent = module.heads_without(found) if isinstance(module, Classifier) else {}
         wanted = {name: target for name, target in targets.items() if name not in {*skip, *absent}}
-        _check_names(state.place, wanted, found.keys() - set(skip))
-        for name, target in wanted.items():
-            _check_shape(state.place, name, target, state.shapes[found[name]])
+        shapes = {name: state.shapes[theirs] for name, theirs in found.items() if name not in skip}
+        expected = {name: tuple(target.shape) for name, target in wanted.items()}
+        theirs = {prefix + name: origin for name, origin in names.items()}
+        if problem := name_mismatch(expected, shapes, own, theirs, bare.keys() - names.values()):
+            raise InputError(f"{state.place}: does not fit the network: {problem}")
+        _check_shapes(state.place, module, expected, shapes)
         if isinstance(module, Classifier):
             module.drop_heads(absent.values())
         with torch.no_grad():
@@ -88,6 +101,7 @@ def load_weights(module: nn.Module, path: str | Path, *, skip: Collection[str] =
     notes += [f"has no {head}, which is left out" for head in sorted(set(absent.values()))]
     if notes:
         _logger.info("%s: %s", path, "; ".join(notes))
+    return tuple(shapes)
 
 
 def _wrapper(names: Collection[str], targets: Collection[str]) -> str:
@@ -101,21 +115,36 @@ def _wrapper(names: Collection[str], targets: Collection[str]) -> str:
     return found
 
 
-def _check_names(place: str, wanted: Collection[str], found: Collection[str]) -> None:
-    missing, unexpected = sorted(set(wanted) - set(found)), sorted(set(found) - set(wanted))
-    if missing or unexpected:
-        parts = [f"missing {some(missing)}"] * bool(missing) + [f"unexpected {some(unexpected)}"] * bool(unexpected)
-        raise InputError(f"{place}: does not fit the network: {'; '.join(parts)}")
+def _check_shapes(
+    place: str, module: nn.Module, expected: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]]
+) -> None:
+    wrong = [name for name, shape in expected.items() if found[name] != shape]
+    if not wrong:
+        return
+    first = wrong[0]
+    more = f"; {len(wrong) - 1} more shapes differ" if len(wrong) > 1 else ""
+    heads = module.head_names if isinstance(module, Classifier) else frozenset()
+    if set(wrong) <= heads and found[first][:1] != expected[first][:1]:
+        more = f": a head for {found[first][0]} classes, where the data have {expected[first][0]}{more}"
+    raise InputError(f"{place}: {first}: expected shape {expected[first]}, found {found[first]}{more}")
 
 
-def _check_shape(place: str, name: str, target: Tensor, shape: Iterable[int]) -> None:
-    if tuple(shape) != tuple(target.shape):
-        raise InputError(f"{place}: {name}: expected shape {tuple(target.shape)}, found {tuple(shape)}")
+def save_weights(
+    module: nn.Module, path: Path, class_names: Sequence[str], *, dtype: torch.dtype | None = None
+) -> None:
+    """Publish the state dict of a module as a safetensors file, with the names of its classes.
 
-
-def save_weights(module: nn.Module, path: Path, class_names: Sequence[str]) -> None:
-    """Publish the state dict of a module as a safetensors file, with the names of its classes."""
+    Args:
+        module: whose weights.
+        path: the file.
+        class_names: in the order of the logits.
+        dtype: of floating-point tensors in the file; default: each one's own.
+    """
     from safetensors.torch import save
 
-    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in module.state_dict().items()}
+    def stored(tensor: Tensor) -> Tensor:
+        plain = tensor.detach().cpu().contiguous()
+        return plain.to(dtype, copy=True) if dtype is not None and plain.is_floating_point() else plain.clone()
+
+    tensors = {name: stored(tensor) for name, tensor in module.state_dict().items()}
     write_file(path, save(tensors, metadata=to_metadata(class_names)))

@@ -8,9 +8,29 @@ from html import escape
 from typing import Any
 
 BLUE, RUST, GREY, INK, PALE = "#1d4e89", "#b8480f", "#8a8f98", "#20242b", "#c9d6e6"
+GREEN, PURPLE = "#00735c", "#7d3c98"
 SERIES = ((BLUE, "o", "-"), (RUST, "s", "--"))
 EMPHASIS = {"tpkd": (BLUE, "-"), "kd": (RUST, "--"), "ce": (INK, ":")}
 """The main objectives, in colour; all others are grey."""
+
+VARIABLES = {
+    BLUE: "blue",
+    RUST: "rust",
+    GREEN: "green",
+    PURPLE: "purple",
+    INK: "ink",
+    GREY: "grey",
+    PALE: "pale",
+    "#555c67": "soft",
+    "#5b616b": "soft",
+    "#c3c7cd": "line",
+    "#d5dae1": "line",
+    "#e4e7eb": "grid",
+    "#ffffff": "paper",
+    "#eef1f5": "wash",
+    "#f1f3f6": "wash",
+}
+"""Colours that a page may replace, for a dark background: `--chart-NAME` of its style sheet."""
 
 STYLE: Any = {
     "svg.fonttype": "none",
@@ -73,8 +93,14 @@ def inline_drawing(drawing: str, name: str, title: str, description: str) -> str
     svg = re.sub(r'(url\(|href=")#', rf"\1#{name}-", svg)
     head, rest = svg.split(">", 1)
     head = re.sub(r' (width|height)="[^"]*"', "", head)
+    rest = re.sub(r"\b(fill|stroke): (#[0-9a-f]{6})\b", _replaceable, rest)
     label = f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-desc">{escape(description)}</desc>'
     return f'{head} role="img" aria-labelledby="{name}-title {name}-desc">{label}{rest}'
+
+
+def _replaceable(match: re.Match[str]) -> str:
+    name = VARIABLES.get(match[2])
+    return match[0] if name is None else f"{match[1]}: var(--chart-{name}, {match[2]})"
 
 
 def bars_between(axes: Any, edges: Sequence[str], series: Mapping[str, Sequence[float]]) -> None:

@@ -1,6 +1,6 @@
 """Number formats, shared by the terminal, sentences and pages."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 NONE = "none"
@@ -70,6 +70,17 @@ def plural(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def listed(names: Iterable[str]) -> str:
+    """Names as a list in a sentence; at least one.
+
+    Example:
+        >>> listed(["CE", "KD", "TPKD"]), listed(["CE"])
+        ('CE, KD and TPKD', 'CE')
+    """
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 def percent(value: float | None) -> str:
     """An accuracy in percent with two decimals, without the percent sign.
 
@@ -133,6 +144,46 @@ def signed_nats(value: float | None) -> str:
     return NONE if value is None else f"{value:+.3f}"
 
 
+def tally(value: float | None) -> str:
+    """A mean of counts, to one decimal.
+
+    Example:
+        >>> tally(3.6667), tally(1200.0)
+        ('3.7', '1,200.0')
+    """
+    return NONE if value is None else f"{value:,.1f}"
+
+
+def megabytes(value: int | None) -> str:
+    """A number of bytes in megabytes (10^6 bytes), without the unit.
+
+    Example:
+        >>> megabytes(28_840), megabytes(340_008_000), megabytes(1_340_000_000)
+        ('0.029', '340', '1,340')
+    """
+    return NONE if value is None else _three_digits(value / 1e6)
+
+
+def milliseconds(value: float | None) -> str:
+    """A short time in milliseconds, to two or three significant digits, without the unit.
+
+    Example:
+        >>> milliseconds(0.0161), milliseconds(12.34), milliseconds(1234.5), milliseconds(None)
+        ('0.016', '12.3', '1,234', 'none')
+    """
+    return NONE if value is None else _three_digits(value)
+
+
+def _three_digits(value: float) -> str:
+    """Three significant digits, two below one."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    if value >= 1:
+        return f"{value:.3g}"
+    exact = Decimal(f"{value:.1e}")
+    return f"{exact:f}"
+
+
 def nats_down(value: float | None) -> str:
     """A lower bound in nats, rounded down, so that what is shown is a lower bound too.
 
@@ -191,6 +242,9 @@ FORMATS: dict[str, Callable[..., str]] = {
     "decimal": decimal,
     "signed_nats": signed_nats,
     "seconds": seconds,
+    "tally": tally,
+    "megabytes": megabytes,
+    "milliseconds": milliseconds,
     "nats_down": nats_down,
     "probability_down": probability_down,
     "share_down": share_down,

@@ -195,3 +195,7 @@ def latex_text(plain: str) -> str:
         '50 \\\\% $\\\\pm$ 1\\\\_000'
     """
     return "".join(_LATEX.get(character, character) for character in plain)
+
+
+WRITERS = {"md": to_markdown, "csv": to_csv, "tex": to_latex}
+"""Suffix of a table's file -> its writer."""

@@ -34,7 +34,7 @@ def model_card(config: RunConfig, result: RunResult, environment: Environment | 
         "Optimiser": _settings(config.optimizer.name, config.optimizer.model_dump(exclude={"name"})),
         "Accuracy": _accuracy(result),
         "Precision": config.precision,
-        "Weights": f"fingerprint `{result.student_fingerprint[:16]}`",
+        "Weights": f"fingerprint `{result.kept_fingerprint[:16]}`{_kept(result)}",
         "Data fingerprint": f"`{result.data_fingerprint[:16]}`",
     }
     if environment is not None:
@@ -50,6 +50,13 @@ def model_card(config: RunConfig, result: RunResult, environment: Environment | 
 def read_environment(run: Path) -> Environment | None:
     """Where the run was started last, None where that is not recorded."""
     return read_parsed(run / ENVIRONMENT_NAME, Environment.from_json)
+
+
+def _kept(result: RunResult) -> str:
+    if result.kept is None:
+        return ""
+    measured = "" if result.kept.accuracy is None else f", which gives {result.kept.accuracy:.2%}"
+    return f", kept in {result.kept.precision}{measured}"
 
 
 def _last_part(source: str) -> str:

@@ -132,7 +132,7 @@ def load_student(run_directory: str | Path) -> Student:
     recipe = None if (folder / CONFIG_NAME).exists() else read_recipe(folder)
     if recipe is None:
         config, result = read_run(folder)
-        recipe = recipe_of_run(config, _class_names(folder, result), result.student_fingerprint)
+        recipe = recipe_of_run(config, _class_names(folder, result), result.kept_fingerprint)
         recipe = _with_input_size(recipe, folder / STUDENT_NAME)
     path = folder / STUDENT_NAME
     names = recorded_names(path)

@@ -84,40 +84,39 @@ class _Enough(Exception):  # noqa: N818  (not an error)
     """The trial has seen enough."""
 
 
-def measure(plan: CachePlan, seconds: float = TRIAL_SECONDS) -> Trial:
-    """Build the first rows of a cache in a temporary directory, again and again for some time.
+def measure(plan: CachePlan, seconds: float | None = None) -> Trial:
+    """Build the first rows of a cache in a temporary directory, again and again until the time is over.
 
     The first block of each build is not counted: it starts the machinery.
     """
-    size = max(1, min(BLOCK_ROWS, len(plan.rows) // 2))
-    count = min(len(plan.rows), TRIAL_BLOCKS * size)
-    labels = plan.rows.labels
+    size = max(1, min(BLOCK_ROWS, len(plan.rows) // 4))
+    count, labels = min(len(plan.rows), TRIAL_BLOCKS * size), plan.rows.labels
     rows = CacheRows(
         plan.rows.sample_ids[:count],
         plan.rows.view_ids[:count],
         plan.rows.inputs,
         None if labels is None else labels[:count],
     )
-    trial = Trial(0, 0.0)
-    while trial.seconds < seconds:
-        trial = _build_once(plan, rows, size, trial, seconds)
+    trial, end = Trial(0, 0.0), time.perf_counter() + (TRIAL_SECONDS if seconds is None else seconds)
+    while not trial.seconds or time.perf_counter() < end:
+        trial = _build_once(plan, rows, size, trial, end)
     return trial
 
 
-def _build_once(plan: CachePlan, rows: CacheRows, size: int, trial: Trial, seconds: float) -> Trial:
+def _build_once(plan: CachePlan, rows: CacheRows, size: int, trial: Trial, end: float) -> Trial:
+    """The trial with the blocks of another build, which stops at the end of the time."""
     begun: tuple[int, float] | None = None
     found = trial
 
     def watch(progress: BuildProgress) -> None:
         nonlocal begun, found
         now = time.perf_counter()
-        if begun is None:
-            if progress.rows_done or len(rows) == 1:
-                begun = progress.rows_done, now
-            return
-        found = Trial(trial.rows + progress.rows_done - begun[0], trial.seconds + now - begun[1])
-        if found.seconds >= seconds:
-            raise _Enough
+        if begun is not None:
+            found = Trial(trial.rows + progress.rows_done - begun[0], trial.seconds + now - begun[1])
+            if now >= end:
+                raise _Enough
+        elif progress.rows_done or len(rows) == 1:  # the first report comes before the first block
+            begun = progress.rows_done, now
 
     with tempfile.TemporaryDirectory() as directory, suppress(_Enough):
         build_cache(directory, rows, plan.forward, plan.recipe, block_rows=size, on_progress=watch)

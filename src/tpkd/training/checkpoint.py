@@ -120,6 +120,25 @@ class Checkpoints:
             sync_directory(self.directory)
             self._drop_old()
 
+    def remove(self) -> int:
+        """Remove every checkpoint, and the directory if nothing else is in it; returns the number of bytes removed.
+
+        Raises:
+            InputError: something cannot be removed; names it.
+        """
+        if not self.directory.is_dir():
+            return 0
+        size = 0
+        with writing(self.directory, "removed"):
+            for step in self.steps():
+                size += sum(path.stat().st_size for path in self._path(step).rglob("*") if path.is_file())
+                self._hide(step)
+            for path in self.directory.glob(".step-*"):
+                shutil.rmtree(path)
+            if not any(self.directory.iterdir()):
+                self.directory.rmdir()
+        return size
+
     def _path(self, step: int) -> Path:
         return self.directory / f"step-{step:06d}"
 

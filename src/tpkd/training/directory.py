@@ -37,10 +37,22 @@ RUN_NAMES = (
 """All that a run writes; anything else in its directory is left alone."""
 ABANDONED_NAME = "abandoned"
 """Where runs are put, counted from 1, that ended before there was anything to continue from."""
-FREE_KEYS = ("output", "workers", "checkpoints", "tracking", "methods", "study")
+FREE_KEYS = ("output", "workers", "checkpoints", "finished", "tracking", "methods", "study")
 """What may differ when a run continues, because it changes no number."""
 
 _LIBRARIES = ("tpkd", "torch", "numpy", "accelerate", "safetensors", "transformers", "timm")
+
+
+@dataclass(frozen=True)
+class KeptWeights:
+    """The student in the precision in which a run keeps it, and what that costs."""
+
+    precision: str
+    fingerprint: str
+    """Of its weights in float32 again."""
+    accuracy: float | None
+    """On the test split, as the next."""
+    label_loss: float | None
 
 
 @dataclass(frozen=True)
@@ -67,6 +79,8 @@ class RunResult(Record):
     """Of all starts together, up to their last checkpoints."""
     class_names: tuple[str, ...] | None = added(None)
     """In the order of the logits; None in results of earlier versions."""
+    kept: KeptWeights | None = added(None)  # noqa: RUF009 (a field of ours, not a value)
+    """What `student.safetensors` holds where that is not the student as trained."""
     validation_accuracy: float | None = added(None)
     """Of the same student on the validation part; None, like the next two, where there is none."""
     validation_label_loss: float | None = added(None)
@@ -75,6 +89,11 @@ class RunResult(Record):
     """`last`, or `best-validation` where the student is that of the epoch with the best validation accuracy."""
     selected_epoch: int | None = added(None)
     """That epoch; None where the student is that of the last one by rule."""
+
+    @property
+    def kept_fingerprint(self) -> str:
+        """The fingerprint of the weights in `student.safetensors`."""
+        return self.kept.fingerprint if self.kept else self.student_fingerprint
 
     @property
     def accuracies(self) -> str:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from tpkd.training import directory as run_directory
 from tpkd.training.checkpoint import Checkpoint, Checkpoints
 from tpkd.training.directory import SNAPSHOTS_NAME, STUDENT_NAME, TEST_LOGITS_NAME, RunResult, read_result
 from tpkd.training.evaluation import Evaluation, evaluate
+from tpkd.training.finishing import PRECISIONS, keep_precision, tidy
 from tpkd.training.log import RunLog, check_metrics
 from tpkd.training.optimizer import set_rate
 from tpkd.training.run import Given, Run, assemble, check_names, start_accelerator
@@ -84,6 +85,8 @@ def train(
         abandoned = run_directory.bind(directory, config) if accelerator.is_main_process else None
         finished = read_result(directory)
         if finished is not None:
+            if accelerator.is_main_process:
+                tidy(directory, config.finished)  # the run that wrote the result may have been killed before
             return finished
         checkpoints = run_directory.checkpoints_of(directory, keep=config.checkpoints.keep)
         if accelerator.is_main_process:
@@ -227,8 +230,7 @@ def _keep_snapshot(run: Run, progress: Progress, directory: Path, epoch: int) ->
     groups, values = capture(run, progress)
     if not run.accelerator.is_main_process:
         return
-    path = directory / SNAPSHOTS_NAME / f"epoch-{epoch:03d}.safetensors"
-    save_weights(run.student, path, run.dataset.class_names)
+    save_weights(run.student, snapshot_weights(directory, epoch), run.dataset.class_names)
     states = snapshot_states(directory, epoch)
     states.sweep()
     if not _holds(states, progress.step, groups):  # a run that was stopped before its next checkpoint comes here again
@@ -251,6 +253,11 @@ def _holds(states: Checkpoints, step: int, groups: Mapping[str, Mapping[str, Ten
 def snapshot_states(directory: Path, epoch: int) -> Checkpoints:
     """Where a run keeps the whole state of a snapshot: the optimiser, scaler and generators included."""
     return Checkpoints(directory / SNAPSHOTS_NAME / f"epoch-{epoch:03d}", keep=1)
+
+
+def snapshot_weights(directory: Path, epoch: int) -> Path:
+    """Where a run keeps the student of a snapshot."""
+    return directory / SNAPSHOTS_NAME / f"epoch-{epoch:03d}.safetensors"
 
 
 def _test(run: Run, progress: Progress, log: RunLog, epoch: int) -> Evaluation | None:
@@ -314,14 +321,19 @@ def _finish(run: Run, progress: Progress, log: RunLog, hold: Hold) -> RunResult:
         selection=config.selection,
         selected_epoch=best.epoch if best else None,
     )
+    kept = keep_precision(run, found, log)
+    result = replace(result, kept=kept)
     hold.check()
     if run.accelerator.is_main_process:
-        save_weights(run.student, directory / STUDENT_NAME, run.dataset.class_names)
+        precision = PRECISIONS[kept.precision] if kept else None
+        save_weights(run.student, directory / STUDENT_NAME, run.dataset.class_names, dtype=precision)
         if found is not None:
             found.publish(directory / TEST_LOGITS_NAME, run.test_dataset.class_names)
         log.note(_summary(result))
-        # Last, because a run with a result is never looked at again.
+        # After all that a run needs to get here, because one with a result is never continued.
         write_file(directory / run_directory.RESULT_NAME, result.to_json())
+        if removed := tidy(directory, config.finished):
+            log.note(f"removed {removed / 1e6:.1f} MB of saved states, as `finished` asks")
     run.accelerator.wait_for_everyone()
     return result
 

@@ -45,7 +45,7 @@ def capture(run: Run, progress: Progress) -> tuple[dict[str, dict[str, Tensor]],
     """Everything that decides how the run goes on, as named tensors and plain values; called by every process."""
     from accelerate.utils import gather_object
 
-    optimizer_tensors, optimizer_values = _split_optimizer(run.optimizer.state_dict())
+    optimizer_tensors, optimizer_values = split_optimizer(run.optimizer.state_dict())
     objective = run.objective.state_dict()
     scaler = run.accelerator.scaler
     generators = {
@@ -97,7 +97,7 @@ def restore(run: Run, checkpoint: Checkpoint) -> Progress:
             raise InputError(f"checkpoint of step {checkpoint.step}: {name}: expected {expected!r}, found {found!r}")
     try:
         run.student.load_state_dict(groups["model"])
-        run.optimizer.load_state_dict(_join_optimizer(groups["optimizer"], values["optimizer"]))
+        run.optimizer.load_state_dict(join_optimizer(groups["optimizer"], values["optimizer"]))
         run.objective.load_state_dict({**groups["objective"], **values["objective"]})
         if run.accelerator.scaler is not None:
             run.accelerator.scaler.load_state_dict(values["scaler"])
@@ -138,7 +138,8 @@ def _bindings(run: Run) -> dict[str, Any]:
     return found
 
 
-def _split_optimizer(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def split_optimizer(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The state dict of an optimiser as named tensors and plain values, as a checkpoint holds them."""
     tensors, scalars = {}, {}
     for index, entries in state["state"].items():
         for name, value in entries.items():
@@ -149,7 +150,8 @@ def _split_optimizer(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[
     return tensors, {"scalars": scalars, "param_groups": state["param_groups"]}
 
 
-def _join_optimizer(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> dict[str, Any]:
+def join_optimizer(tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The state dict that `split_optimizer` took apart."""
     state: dict[int, dict[str, Any]] = {}
     for key, value in {**tensors, **values["scalars"]}.items():
         index, name = key.split(".", 1)

@@ -127,6 +127,14 @@ def test_a_resumed_build_ends_with_the_bytes_of_one_that_was_not_stopped(tmp_pat
     assert {path.name for path in stopped.iterdir()} - files_of(stopped).keys() == {".lock"}
 
 
+def test_shards_are_cut_by_bytes(tmp_path):
+    row = 8 + 8 + 1 + 2 * NUM_CLASSES
+    build_cache(tmp_path, make_rows(), Teacher(), make_recipe(), shard_bytes=10 * row + 5)
+    assert cache_info(tmp_path).shard_rows == 10
+    build_cache(tmp_path / "default", make_rows(), Teacher(), make_recipe())
+    assert (cache_info(tmp_path / "default").shards, cache_info(tmp_path / "default").shard_rows) == (1, 8192)
+
+
 def test_bytes_are_known_before_the_first_forward_and_time_after_it(tmp_path):
     rows, recipe, teacher, seen = make_rows(), make_recipe(), Teacher(), []
 
@@ -201,7 +209,7 @@ def test_outputs_that_do_not_fit_the_recipe_are_refused(tmp_path, outputs, match
         build_cache(tmp_path, make_rows(), lambda keys: outputs(len(keys)), make_recipe(top_k=top_k))
 
 
-@pytest.mark.parametrize("name", ["shard_rows", "block_rows"])
+@pytest.mark.parametrize("name", ["shard_bytes", "shard_rows", "block_rows"])
 def test_sizes_below_one_are_refused(tmp_path, name):
     with pytest.raises(ValueError, match=f"{name}: expected at least 1, got 0"):
         build_cache(tmp_path, make_rows(), Teacher(), make_recipe(), **{name: 0})

@@ -1,4 +1,4 @@
-"""Shards are mapped when they are read, and only so many maps stand at a time."""
+"""How rows are cut into shards, which are mapped when they are read, and only so many at a time."""
 
 import os
 import threading
@@ -12,6 +12,8 @@ from teacher.cache.toys import Teacher, make_recipe, make_rows, true_logits
 from tpkd.errors import InputError
 from tpkd.teacher.cache.build import build_cache
 from tpkd.teacher.cache.read import open_cache
+from tpkd.teacher.cache.recipe import CacheRecipe
+from tpkd.teacher.cache.shards import FEW_ROWS, MANY_SHARDS, SHARD_BYTES, row_bytes, rows_per_shard, shard_number
 
 resource = pytest.importorskip("resource")
 
@@ -86,3 +88,34 @@ def test_a_shard_that_is_replaced_while_the_cache_is_open_is_refused(many_shards
     os.utime(shard, ns=(0, 0))
     with pytest.raises(InputError, match=r"shard-00007\.safetensors: .* was replaced since"):
         cache.read(rows.sample_ids, rows.view_ids)
+
+
+@pytest.mark.parametrize("num_classes", [2, 100, 151_936])
+@pytest.mark.parametrize("rows", [1, 10_000, 10**6, 10**8, 10**10])
+@pytest.mark.parametrize("top_k", [None, 2])
+def test_a_shard_is_as_large_as_it_may_be_unless_there_would_be_few(num_classes, rows, top_k):
+    recipe = CacheRecipe("m", "d", {}, None, num_classes, top_k=top_k)
+    count, width = rows_per_shard(recipe, rows), row_bytes(recipe)
+    shards = -(-rows // count)
+    assert count * width <= SHARD_BYTES
+    full = (count + 1) * width > SHARD_BYTES
+    assert full or shards <= MANY_SHARDS, "another row would not fit, or there are not many"
+    assert count >= FEW_ROWS or full
+    if full:
+        assert shards == -(-rows // (SHARD_BYTES // width))
+
+
+def test_a_row_that_is_larger_than_a_shard_may_be_is_a_shard():
+    assert rows_per_shard(CacheRecipe("m", "d", {}, None, 1000), 10**6, shard_bytes=10) == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["shard-1.safetensors", "shard-000001.safetensors", "shard-00001", "../x", "shard-00001.x"]
+)
+def test_another_name_is_that_of_no_shard(name):
+    assert shard_number(name) is None
+    assert [shard_number(f"shard-{number}.safetensors") for number in ("00000", "99999", "100000")] == [
+        0,
+        99999,
+        100000,
+    ]

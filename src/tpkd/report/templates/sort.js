@@ -8,7 +8,8 @@ for (const table of document.querySelectorAll("table.sortable")) {
     const data = cell.childElementCount === 1 ? cell.querySelector(":scope > data") : null;
     if (data) return data.value === "" ? null : Number(data.value);
     const text = cell.textContent.trim();
-    return text !== "" && !Number.isNaN(Number(text)) ? Number(text) : text;
+    if (text === "") return null;
+    return Number.isNaN(Number(text)) ? text : Number(text);
   };
   const compare = (a, b) =>
     typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });

@@ -12,6 +12,7 @@ from tpkd.errors import InputError
 from tpkd.files import write_file, writing
 from tpkd.lock import LOCK_NAME, locked
 from tpkd.teacher.cache.contents import Contents, damaged_index, damaged_shards, read_contents
+from tpkd.teacher.cache.draft import discard_drafts
 from tpkd.teacher.cache.entries import IndexEntry, ShardEntry
 from tpkd.teacher.cache.index import write_index
 from tpkd.teacher.cache.journal import JOURNAL_NAME, append_line, begin_journal, encode_line, trim_journal
@@ -45,7 +46,7 @@ class Assembly:
             self._shards[place : place + 1] = [entry]
 
     def finish(self) -> None:
-        """Write the index if the cache needs one and it is missing or damaged."""
+        """Write the index if the cache needs one and it is missing or damaged, and remove what is left of drafts."""
         contents = replace(self._contents, shards=tuple(self._shards), journal=self._end)
         if damaged_index(contents) is not None:
             contents = replace(contents, index=None)
@@ -53,6 +54,7 @@ class Assembly:
             entry = write_index(contents.directory, ShardSet(contents).key_blocks(), self.manifest.samples)
             if entry != self._contents.index:
                 self._append(entry)
+        discard_drafts(contents.directory, keep=set())
 
     def _append(self, entry: ShardEntry | IndexEntry) -> None:
         assert self._end is not None

@@ -65,7 +65,8 @@ class Draft:
                     break
                 sizes = [(stop - start) * array[:1].nbytes for array in arrays.values()]
                 data = file.read(sum(sizes))
-                if hashlib.sha256(begin[_DIGEST_BYTES:] + data).digest() != begin[:_DIGEST_BYTES]:
+                digest = hashlib.sha256(begin[_DIGEST_BYTES:] + data).digest()
+                if len(data) != sum(sizes) or digest != begin[:_DIGEST_BYTES]:
                     break
                 _fill(arrays, start, stop, data)
                 rows = stop

@@ -51,7 +51,7 @@ def encode_line(entry: dict[str, Any], before: JournalEnd) -> tuple[bytes, Journ
 
     Example:
         >>> encode_line({"file": "a"}, begin_journal("fingerprint"))[0]
-        b'{"file":"a","crc":"cb15ddd2"}\\n'
+        b'{"file":"a","crc":"34d0a3bd"}\\n'
     """
     body = json.dumps(entry, separators=(",", ":"), allow_nan=False).encode()
     checksum = zlib.crc32(body, before.checksum)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from tpkd.record import Record
 from tpkd.teacher.cache.description import describe_kept
 from tpkd.teacher.cache.index import index_layout
+from tpkd.teacher.cache.parts import Part
 from tpkd.teacher.cache.recipe import CacheRecipe
 from tpkd.teacher.cache.shards import SHARD_BYTES, row_bytes, rows_per_shard, shard_layout
 from tpkd.teacher.cache.tensors import file_bytes, tensor_bytes
@@ -79,7 +80,8 @@ def estimate_cache(
     last = rows - (shards - 1) * shard_rows
     sizes = [file_bytes(shard_layout(recipe, count)) for count in (shard_rows, last)]
     index = index_layout(-(-rows // views), rows, views)
-    largest = min(-(-shards // workers) * shard_rows, rows)
+    parts = (Part(number, workers).shards(shards) for number in range(1, workers + 1))
+    largest = max(min(part.stop * shard_rows, rows) - part.start * shard_rows for part in parts)
     labels = LABEL_BYTES if recipe.top_k is not None else 0
     return CacheEstimate(
         kept=describe_kept(recipe),

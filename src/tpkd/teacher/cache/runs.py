@@ -31,7 +31,9 @@ def find_runs(sample_ids: Keys, view_ids: Keys, num_views: int, most: int = MOST
         >>> find_runs(np.array([7, 5, 3]), np.array([0, 0, 0]), 1, most=2) is None
         True
     """
-    starts: list[int] = [0] if len(sample_ids) else []
+    if not len(sample_ids):
+        return ()
+    starts = [0]
     for begin in range(0, len(sample_ids), _BLOCK):
         # One key of the block before belongs to each block, to compare with.
         block = slice(max(0, begin - 1), begin + _BLOCK)

@@ -80,7 +80,7 @@ def rows_per_shard(recipe: CacheRecipe, rows: int, shard_bytes: int = SHARD_BYTE
     Example:
         >>> recipe = CacheRecipe("m", "d", {}, None, 100)
         >>> [rows_per_shard(recipe, rows) for rows in (1000, 1_000_000, 100_000_000)]
-        [8192, 15625, 1237025]
+        [8192, 15625, 1237029]
         >>> rows_per_shard(recipe, 1_000_000, shard_bytes=1 << 20)
         4832
     """

@@ -72,7 +72,7 @@ def tensor_places(layout: Layout) -> dict[str, int]:
 
     Example:
         >>> tensor_places({"x": (np.dtype("float16"), (2, 5)), "y": (np.dtype("float16"), (3,))})
-        {'x': 128, 'y': 148}
+        {'x': 120, 'y': 140}
     """
     sizes, start = tensor_bytes(layout), len(header_bytes(layout))
     ends = itertools.accumulate(sizes.values(), initial=start)

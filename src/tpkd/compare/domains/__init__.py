@@ -1,0 +1,1 @@
+"""Several comparisons, such as two domains, in one table and on one page."""

@@ -1,0 +1,1 @@
+"""How good the answers of a network are: accuracy, confidence and their uncertainty over test samples."""
