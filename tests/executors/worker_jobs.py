@@ -5,8 +5,12 @@ import signal
 import time
 from pathlib import Path
 
+from tpkd.compare.cells import run_cell
 from tpkd.errors import InputError
+from tpkd.files import write_file
 from tpkd.termination import TerminatedError, deferred
+
+PAUSED_AT = 150
 
 
 def work(payload, on_progress):
@@ -44,6 +48,20 @@ def save_when_asked(directory, on_progress):
 
 def visible_device(path, on_progress):
     Path(path).write_text(os.environ.get("CUDA_VISIBLE_DEVICES", "all"))
+
+
+def pausing_cell(job, on_progress):
+    """A cell of a grid that waits in the middle, after a checkpoint, until it is told to go on."""
+    cell, directory = job
+
+    def pause(done, total):
+        on_progress(done, total)
+        if done == PAUSED_AT:
+            write_file(directory / "paused" / cell.name, str(os.getpid()))
+            while not (directory / "go-on").exists():
+                time.sleep(0.05)
+
+    run_cell(job, pause)
 
 
 def resumable(directory, on_progress):
