@@ -4,6 +4,7 @@ import json
 import types
 import typing
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, Self
 
 _ADDED = "added"
@@ -104,8 +105,14 @@ def _build_dataclass(kind: Any, value: Any, path: str) -> Any:
     if not needed <= set(value) <= known:
         missing, unknown = sorted(needed - set(value)), sorted(set(value) - known)
         raise ValueError(f"{path}: missing {missing or 'nothing'}, unknown {unknown or 'nothing'}")
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     return kind(**{name: _build(hints[name], item, f"{path}.{name}") for name, item in value.items()})
+
+
+@lru_cache(maxsize=256)
+def _hints(kind: Any) -> dict[str, Any]:
+    """The types of a record's fields; working them out takes longer than reading a record, of which there are many."""
+    return typing.get_type_hints(kind)
 
 
 def _check(fits: bool, path: str, expected: str, value: Any) -> None:

@@ -1,5 +1,7 @@
 """Building a cache from a configuration: once, again where it is damaged, and what is said about the teacher."""
 
+import shutil
+
 import pytest
 import torch
 
@@ -164,6 +166,14 @@ def test_parts_of_a_configuration_merge_to_its_cache(tmp_path, monkeypatch, top_
     assert not builds, "neither a finished part nor a merged cache needs the teacher"
     report = caching.verify(parts[0], config, sample=5)
     assert (report.passes, report.rows_recomputed) == (True, 5)
+
+
+def test_a_part_in_the_place_of_another_is_refused(tmp_path):
+    config = make_config(tmp_path, **SMALL)
+    first = caching.build(config, part=Part(1, 2), shard_bytes=1000)
+    shutil.copytree(first, tmp_path / "cache.part-2-of-2")
+    with pytest.raises(InputError, match="holds another cache: expected part 2 of 2, found part 1 of 2"):
+        caching.build(config, part=Part(2, 2), shard_bytes=1000)
 
 
 def test_a_run_learns_the_same_from_a_merged_cache(tmp_path):

@@ -36,13 +36,14 @@ def test_a_forecast_of_the_rows_at_hand_is_what_a_build_writes(tmp_path):
 
 def test_rows_and_workers_of_another_size(tmp_path):
     config = make_config(tmp_path, **SMALL)
-    full, truncated = forecast(config, rows=10**8, workers=8, shard_bytes=1 << 26).estimates
+    found = forecast(config, rows=10**8, workers=8, shard_bytes=1 << 26)
+    full, truncated = found.estimates
     assert truncated.kept.startswith("top 10 of 10 classes"), "there are no 64"
     for estimate in (full, truncated):
         assert (estimate.rows, estimate.workers) == (10**8, 8)
         assert estimate.shard_rows * estimate.row_bytes <= 1 << 26
     recipe = plan_cache(config).recipe
-    speed = full.largest_part / full.minutes / 60
+    speed = found.trial.rows_per_second
     assert full == estimate_cache(
         recipe, 10**8, views=2, in_order=False, workers=8, rows_per_second=speed, shard_bytes=1 << 26
     )

@@ -1,7 +1,13 @@
 import numpy as np
 import pytest
 
-from tpkd.teacher.cache.entries import IndexEntry, ShardEntry, index_contradictions, shard_contradictions
+from tpkd.teacher.cache.entries import (
+    IndexEntry,
+    ShardEntry,
+    index_contradictions,
+    read_shard_entry,
+    shard_contradictions,
+)
 from tpkd.teacher.cache.runs import Run
 
 NAME, DIGEST = "shard-00000.safetensors", "0" * 64
@@ -20,6 +26,38 @@ def test_keys_in_any_order_have_no_runs():
     entry = ShardEntry(NAME, 20, 300, DIGEST).with_keys(keys, np.zeros(20, int), 1)
     assert (entry.first, entry.last, entry.key_runs) == ((19, 0), (0, 0), None)
     assert "runs" not in entry.to_dict()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"runs": None},
+        {"first": None},
+        {"first": [1.0, 2]},
+        {"first": [True, 2]},
+        {"last": "ab"},
+        {"runs": 3},
+        {"runs": [3]},
+        {"runs": [["a", 0, 2]]},
+        {"runs": {}},
+        {"rows": True},
+        {"rows": "5"},
+        {"file": None},
+        {"schema": 2},
+        {"schema": True},
+        {"crc": "x"},
+    ],
+)
+def test_a_line_is_read_as_the_record_would_be(changes):
+    line = ShardEntry(NAME, 5, 300, DIGEST, (1, 0), (5, 0), ((1, 0, 5),)).to_dict() | changes
+    outcomes = []
+    for read in (ShardEntry.from_dict, read_shard_entry):
+        try:
+            outcomes.append(read(line))
+        except ValueError as error:
+            outcomes.append(str(error))
+    assert outcomes[0] == outcomes[1]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,14 @@ import pytest
 
 from tpkd.errors import InputError
 from tpkd.teacher.cache import journal
-from tpkd.teacher.cache.journal import append_line, begin_journal, read_journal, trim_journal
+from tpkd.teacher.cache.journal import append_line, begin_journal, trim_journal
+
+
+def read_journal(path, binding):
+    entries = []
+    end = journal.read_journal(path, binding, lambda number, entry: entries.append((number, entry)))
+    assert [number for number, _ in entries] == list(range(1, len(entries) + 1))
+    return [entry for _, entry in entries], end
 
 
 @pytest.fixture

@@ -74,6 +74,11 @@ def test_arithmetic_agrees_with_a_dictionary(seed):
     assert index.find(wanted_samples, wanted_views).tolist() == [table.get(key, -1) for key in keys]
 
 
+def test_a_key_so_far_away_that_the_product_overflows_is_not_found():
+    index = RunIndex([Run(-(2**62), 0, 4)], 2)
+    assert index.find(np.array([2**62, -(2**62) + 1]), np.array([0, 1])).tolist() == [-1, 3]
+
+
 def test_runs_that_share_a_sample_are_not_for_arithmetic():
     with pytest.raises(ValueError, match="runs: expected each sample in one, got sample 5 in several"):
         RunIndex([Run(5, 1, 1), Run(5, 0, 1)], 2)

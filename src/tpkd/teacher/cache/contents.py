@@ -14,6 +14,7 @@ from tpkd.teacher.cache.entries import (
     IndexEntry,
     ShardEntry,
     index_contradictions,
+    read_shard_entry,
     shard_contradictions,
 )
 from tpkd.teacher.cache.journal import JOURNAL_NAME, JournalEnd, read_journal
@@ -88,8 +89,9 @@ def read_contents(directory: Path) -> Contents:
     path = directory / JOURNAL_NAME
     shards: list[ShardEntry] = []
     index = None
-    lines, end = read_journal(path, manifest.fingerprint)
-    for number, line in enumerate(lines, 1):
+
+    def take(number: int, line: dict[str, Any]) -> None:
+        nonlocal index
         try:
             place, entry = _entry(line, manifest, len(shards))
         except ValueError as error:
@@ -98,6 +100,8 @@ def read_contents(directory: Path) -> Contents:
             index = entry
         else:
             shards[place : place + 1] = [entry]
+
+    end = read_journal(path, manifest.fingerprint, take)
     return Contents(directory, manifest, tuple(shards), index, end)
 
 
@@ -110,7 +114,7 @@ def _entry(line: dict[str, Any], manifest: Manifest, written: int) -> tuple[int,
         if written != len(numbers):
             raise ValueError(f"file: expected {shard_name(numbers[written])}, found {INDEX_NAME}")
         return written, index
-    entry = ShardEntry.from_dict(line)
+    entry = read_shard_entry(line)
     number = shard_number(entry.file)
     place = written if number is None else number - numbers.start
     if not 0 <= place <= written:

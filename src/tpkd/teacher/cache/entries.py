@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tpkd.record import Record, added
 from tpkd.teacher.cache.keys import Keys
@@ -56,6 +57,36 @@ class IndexEntry(Record):
     """Places for the rows of a sample."""
     bytes: int
     sha256: str
+
+
+_USUAL = {"schema": int, "file": str, "rows": int, "bytes": int, "sha256": str, "first": list, "last": list}
+
+
+def read_shard_entry(line: dict[str, Any]) -> ShardEntry:
+    """The shard that a line is about, without a record's generic checks for the usual line: there may be many.
+
+    Raises:
+        ValueError: a field is missing, unknown or of another type.
+
+    Example:
+        >>> line = ShardEntry("shard-00000.safetensors", 2, 300, "0" * 64, (7, 0), (8, 0), ((7, 0, 2),)).to_dict()
+        >>> read_shard_entry(line) == ShardEntry.from_dict(line)
+        True
+    """
+    runs = line.get("runs")
+    parts = (line.get("first"), line.get("last"), *(runs if type(runs) is list else ()))
+    usual = (
+        len(line) == len(_USUAL) + (runs is not None)
+        and all(type(line.get(name)) is kind for name, kind in _USUAL.items())
+        and line["schema"] == ShardEntry.schema
+        and (runs is None or type(runs) is list)
+        and all(type(part) is list and all(type(number) is int for number in part) for part in parts)
+    )
+    if not usual:
+        return ShardEntry.from_dict(line)
+    first, last, *pieces = map(tuple, parts)
+    plain = None if runs is None else tuple(pieces)
+    return ShardEntry(line["file"], line["rows"], line["bytes"], line["sha256"], first, last, plain)
 
 
 def shard_contradictions(entry: ShardEntry, file: str, rows: int) -> Iterator[tuple[str, object, object]]:

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import zlib
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -59,30 +60,34 @@ def encode_line(entry: dict[str, Any], before: JournalEnd) -> tuple[bytes, Journ
     return line, JournalEnd(before.length + len(line), checksum)
 
 
-def read_journal(path: Path, binding: str) -> tuple[list[dict[str, Any]], JournalEnd]:
-    """What every whole line says, and where the journal ends.
+def read_journal(path: Path, binding: str, take: Callable[[int, dict[str, Any]], None]) -> JournalEnd:
+    """Give out the number and the content of every whole line; returns where the journal ends.
 
     Raises:
         InputError: a line that is not the last one is damaged; it is named.
+
+    Example:
+        >>> read_journal(Path("/no/such/journal"), "fingerprint", print) == begin_journal("fingerprint")
+        True
     """
-    entries: list[dict[str, Any]] = []
-    end = begin_journal(binding)
+    end, number = begin_journal(binding), 0
     if not path.exists():
-        return entries, end
+        return end
     with open_regular(path) as file, reading(path):
         size = os.fstat(file.fileno()).st_size
         while line := file.readline(MAX_LINE_BYTES):
+            number += 1
             entry, after = _decode(line, end)
             if entry is None:
                 if end.length + len(line) < size:
                     raise InputError(
-                        f"{path}: line {len(entries) + 1}: damaged; restore the file, or delete this line and all "
+                        f"{path}: line {number}: damaged; restore the file, or delete this line and all "
                         "after it and build again, which computes their shards anew"
                     )
                 break
-            entries.append(entry)
+            take(number, entry)
             end = after
-    return entries, replace(end, torn=end.length < size)
+    return replace(end, torn=end.length < size)
 
 
 def _decode(line: bytes, before: JournalEnd) -> tuple[dict[str, Any] | None, JournalEnd]:
@@ -108,8 +113,9 @@ def append_line(path: Path, entry: dict[str, Any], end: JournalEnd) -> JournalEn
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp()) / JOURNAL_NAME
         >>> end = append_line(path, {"file": "a"}, begin_journal("fingerprint"))
-        >>> read_journal(path, "fingerprint")[0]
-        [{'file': 'a'}]
+        >>> end == read_journal(path, "fingerprint", print)
+        1 {'file': 'a'}
+        True
     """
     line, after = encode_line(entry, end)
     _replace_tail(path, end.length, line)

@@ -138,13 +138,16 @@ def identify(path: Path, size: int) -> Identity:
             ...
         tpkd.errors.InputError: /no/such/file: cannot be read: No such file or directory
     """
-    with reading(path):
+    try:
         status = os.stat(path)
-        if not stat.S_ISREG(status.st_mode):
-            open_regular(path).close()  # names what it is
-        if status.st_size != size:
-            raise InputError(f"{path}: expected {size} bytes, found {status.st_size}")
-        return _identity(status)
+    except OSError as error:
+        with reading(path):
+            raise error
+    if not stat.S_ISREG(status.st_mode):
+        open_regular(path).close()  # names what it is
+    if status.st_size != size:
+        raise InputError(f"{path}: expected {size} bytes, found {status.st_size}")
+    return _identity(status)
 
 
 def open_tensors(path: Path, layout: Layout, size: int, identity: Identity | None = None) -> TensorFile:
