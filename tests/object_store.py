@@ -2,6 +2,7 @@
 
 import http.server
 import threading
+import urllib.request
 from contextlib import contextmanager
 
 import boto3
@@ -18,6 +19,10 @@ def object_store(monkeypatch, cache):
     try:
         use_endpoint(monkeypatch, "http://{}:{}".format(*server.get_host_and_port()), cache)
         client = boto3.client("s3", region_name="us-east-1")
+        # Every server of a process shows the same buckets, those of earlier tests too.
+        urllib.request.urlopen(
+            urllib.request.Request(f"{client.meta.endpoint_url}/moto-api/reset", method="POST")
+        ).close()
         client.create_bucket(Bucket=BUCKET)
         yield client
     finally:

@@ -101,7 +101,7 @@ def test_a_report_of_a_name_that_is_too_long(tpkd):
 def test_a_bug_of_ours_keeps_its_trace(tpkd, monkeypatch):
     for bug in (ValueError("ours"), KeyError("ours"), FileNotFoundError(2, "No such file", "we forgot to write it")):
 
-        def fail(directory, bug=bug):
+        def fail(directory, bug=bug, **options):
             raise bug
 
         monkeypatch.setattr(reporting, "write_report", fail)

@@ -71,3 +71,14 @@ def test_what_is_not_a_run_is_one_line_and_exit_2(tpkd, tmp_path):
         f"tpkd: {tmp_path}: expected a run directory or an exported student, found neither config.yaml nor a "
         "config.json of ours in it\n"
     )
+
+
+def test_a_table_without_labels(tpkd, tmp_path):
+    (tmp_path / "new.csv").write_text("text\nplay a song\n")
+    run, data = text_run(tmp_path), f"csv:{tmp_path / 'new.csv'}"
+    code, _, err = tpkd("predict", run, data)
+    assert code == 2
+    assert err.endswith("--unlabelled\n")
+    code, said, _ = tpkd("predict", run, data, "--unlabelled", "--out", tmp_path / "found.csv")
+    assert (code, said.splitlines()[0]) == (0, "1 samples")
+    assert "label" not in (tmp_path / "found.csv").read_text().splitlines()[0].split(",")

@@ -66,7 +66,9 @@ def test_a_table_without_labels_has_the_classes_of_its_test_part(tmp_path, write
 
 
 def test_a_missing_column_of_labels_is_refused_with_the_key_that_does_without(tmp_path):
-    with pytest.raises(InputError, match=r"columns text and label, found 'text'; .* set data\.unlabelled: true$"):
+    with pytest.raises(
+        InputError, match=r"columns text and label, found 'text'; .* data\.unlabelled: true, --unlabelled$"
+    ):
         load_dataset(csv_folder(tmp_path), "train")
     write_csv(tmp_path / "train.csv", TEXTS, header="words")
     problem = (

@@ -250,3 +250,17 @@ def test_the_test_split_takes_the_same_formats(tmp_path, kind):
     write(tmp_path / f"test.{kind}", logits[:-1])
     with pytest.raises(InputError, match=rf"teacher\.test_logits: .*expected shape \({len(test)}, 10\)"):
         given_test_logits(config, test)
+
+
+def test_samples_without_labels_take_all_classes(case, tmp_path):
+    dataset, logits = case
+    bare = {"data": {"name": "digits", "unlabelled": True}, "objective": "kl-dist"}
+    config, notes = importing_config(tmp_path, **bare), []
+    import_logits(config, write(tmp_path / "logits.npy", logits), on_note=notes.append)
+    assert notes == []  # how often the teacher is right, nothing says
+    assert train(config, tmp_path / "run").accuracy > 0
+    np.savez(tmp_path / "largest.npz", **top_k_arrays(logits, dataset.labels))
+    other = importing_config(tmp_path, [f"teacher.cache={tmp_path / 'other'}"], **bare)
+    with pytest.raises(InputError, match=r"data\.unlabelled: expected all classes in .*largest\.npz, found some"):
+        import_logits(other, tmp_path / "largest.npz")
+    assert not (tmp_path / "other").exists()

@@ -4,6 +4,7 @@ import pytest
 import torch
 import yaml
 
+from data.test_folder import image_folder
 from student.runs import TEXTS, digits_run, table, tensors_of, text_run
 from tpkd.data import load_dataset
 from tpkd.errors import InputError
@@ -101,3 +102,20 @@ def test_a_file_of_lines_has_no_split(tmp_path):
     path.write_text("a\n")
     with pytest.raises(InputError, match="has no split 'train'; leave out --split"):
         open_data(load_student(text_run(tmp_path)), str(path), "train")
+
+
+def test_tables_and_folders_without_labels(tmp_path):
+    run = text_run(tmp_path)
+    (tmp_path / "new.csv").write_text("text,label\nplay a song,never seen\nis it sunny,\n")
+    student = load_student(run)
+    data = open_data(student, f"csv:{tmp_path / 'new.csv'}", unlabelled=True)
+    (batch,) = predict_batches(student, data, batch_size=9)
+    assert batch.labels is None
+    assert torch.equal(batch.found.logits, student.predict(["play a song", "is it sunny"]).logits)
+    for split in ("train", "test"):  # no part needs labels then
+        (tmp_path / f"{split}.csv").write_text("text\nplay a song\n")
+    assert len(open_data(student, f"csv:{tmp_path}", "test", unlabelled=True)) == 1
+    digits = load_student(digits_run(tmp_path / "images"))
+    image_folder(tmp_path / "photos", ["1.png", "deep/2.png"])
+    assert not open_data(digits, f"folder:{tmp_path / 'photos'}", unlabelled=True).labelled
+    assert not open_data(digits, "digits", unlabelled=True).labelled

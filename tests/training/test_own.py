@@ -185,6 +185,15 @@ def test_labels_may_be_left_out(tmp_path):
     assert found.student_fingerprint == whole.student_fingerprint
 
 
+def test_a_validation_part_is_evaluated_and_may_choose_the_epoch(tmp_path):
+    validation = [(x, y, number + 1000) for x, y, number in map(Points("test").__getitem__, range(12))]
+    found = run(settings(tmp_path, selection="best-validation"), student=make_student(), validation=validation)
+    assert found.validation_samples == 12
+    held = run(settings(tmp_path, data={"validation": 0.2}), student=make_student(), directory=tmp_path / "held")
+    assert held.validation_samples == 12  # a fifth of 60
+    assert run(settings(tmp_path), student=make_student(), directory=tmp_path / "none").validation_samples is None
+
+
 @pytest.mark.parametrize(
     ("config", "given", "message"),
     [
@@ -200,6 +209,17 @@ def test_labels_may_be_left_out(tmp_path):
         ({}, {"student": nn.Linear(4, 4)}, r"student: does not fit its inputs, \(1, 5\): "),
         ({}, {"teacher": nn.Identity()}, r"teacher: expected logits of shape \(1, 4\)"),
         ({"objective": "kd"}, {}, "teacher: missing, and objective 'kd' learns from one"),
+        (
+            {"selection": "best-validation"},
+            {},
+            r"data: expected a validation part, found train, test; or validation: 0\.2",
+        ),
+        ({"teachers": [{"model": "builtin:mlp"}]}, {"teacher": nn.Linear(5, 4)}, "teachers"),
+        (
+            {"optimizer": {"name": "sgd", "learning_rate": 0.1, "layer_decay": 0.5}},
+            {},
+            r"optimizer\.layer_decay: student: expected a network of tpkd, timm or transformers",
+        ),
         ({"objective": "dhkd"}, {"teacher": nn.Linear(5, 4)}, "student.model: objective 'dhkd' needs one linear head"),
         ({"student": {"model": "python"}}, {"student": None}, "student: model: 'python' is a network that a program"),
     ],

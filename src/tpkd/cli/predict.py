@@ -27,6 +27,7 @@ def predict(
         str | None,
         typer.Option(help="Part of the data: train, test or validation. Default: test, or all of a single table."),
     ] = None,
+    unlabelled: Annotated[bool, typer.Option("--unlabelled", help="The data have no labels; read none.")] = False,
     batch_size: Annotated[int, typer.Option(help="Samples per forward pass.", min=1)] = 256,
     workers: Annotated[int, typer.Option(help="Processes that prepare inputs.", min=0)] = 0,
 ) -> None:
@@ -45,7 +46,7 @@ def predict(
     if out is not None:
         check_output(out)
     student = load_student(run)
-    source = open_data(student, data, split)
+    source = open_data(student, data, split, unlabelled=unlabelled)
     total = 0 if isinstance(source, LinesOfText) else len(source)
     labelled = not isinstance(source, LinesOfText) and source.labelled
     done = correct = 0

@@ -136,7 +136,7 @@ def _missing(where: str, found: Sequence[str], images: bool, columns: Columns) -
     example = f"{{text: {others[0]}, label: {others[-1]}}}" if len(others) > 1 else "{text: …, label: …}"
     problem = f"expected the columns {wanted} and {columns.label or 'label'}, found {_shown(found)}"
     way_out = f"name yours with data.columns, such as {shortened(example)}"
-    return f"{where}: {problem}; {way_out}; or, for objectives that need no labels, set data.unlabelled: true"
+    return f"{where}: {problem}; {way_out}; or read no labels: data.unlabelled: true, --unlabelled"
 
 
 def _shown(found: Sequence[str]) -> str:

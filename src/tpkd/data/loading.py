@@ -1,7 +1,7 @@
 """Data sets by name or path."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import TypeAlias
@@ -50,7 +50,7 @@ def load_dataset(
     allow_singletons: bool = False,
     columns: Mapping[str, str] | None = None,
     splits: Mapping[str, str] | None = None,
-    unlabelled: bool = False,
+    unlabelled: bool | Collection[str] = False,
     class_names: Sequence[str] | None = None,
 ) -> Dataset:
     """A data set as labelled samples with stable ids.
@@ -70,7 +70,8 @@ def load_dataset(
         columns: from `text`, `image`, `label` or `id` to the column of a table; default: the usual names.
         splits: from a split to its file in the directory, or to its name in `datasets`; default: the usual names.
         unlabelled: the training part has no labels, or none that are to be read; classes are those of the test part.
-        class_names: all classes in order, for unlabelled data whose test part does not have every class.
+            Or the names of all parts of which that is true.
+        class_names: all classes in order, for unlabelled data whose test part does not have every class, or no labels.
 
     Raises:
         InputError: an unknown name or split, or files that are missing or not as described; names the file and row.
@@ -86,7 +87,8 @@ def load_dataset(
     kind, _, path = name.partition(":")
     place = local_path(path) if is_remote(path) or kind == "hf" else Path(root or ".") / path
     chosen = Columns.from_names(columns)
-    labelling = Labelling(unlabelled, None if class_names is None else tuple(class_names), allow_singletons)
+    without = ("train",) if unlabelled is True else tuple(unlabelled or ())
+    labelling = Labelling(without, None if class_names is None else tuple(class_names), allow_singletons)
     if kind in TABLES:
         return load_table(split, place, kind, TABLES[kind], columns=chosen, splits=splits, labelling=labelling)
     if kind in columnar.KINDS:

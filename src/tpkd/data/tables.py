@@ -45,12 +45,12 @@ class Labelling:
     part.
 
     Example:
-        >>> Labelling().parts("test"), Labelling(unlabelled=True).parts("train")
+        >>> Labelling().parts("test"), Labelling(unlabelled=("train",)).parts("train")
         (('train', 'test'), ('train', 'test'))
     """
 
-    unlabelled: bool = False
-    """The training part has no labels; a column of labels there is ignored."""
+    unlabelled: tuple[str, ...] = ()
+    """The parts without labels; a column of labels there is ignored."""
     class_names: tuple[str, ...] | None = None
     """All classes in order, for unlabelled data."""
     allow_singletons: bool = False
@@ -64,7 +64,7 @@ class Labelling:
     @property
     def source(self) -> str:
         """The part whose labels are the classes."""
-        return "test" if self.unlabelled else "train"
+        return "test" if "train" in self.unlabelled else "train"
 
     def parts(self, split: str) -> tuple[str, ...]:
         """What to read for a split: the training part, whose ids it continues, itself, and the one with the classes."""
@@ -72,7 +72,7 @@ class Labelling:
 
     def has_labels(self, part: str) -> bool:
         """Whether the labels of a part are read."""
-        return not (self.unlabelled and part == "train")
+        return part not in self.unlabelled
 
     def columns(self, part: str, columns: Columns) -> Columns:
         """The columns to read of a part."""

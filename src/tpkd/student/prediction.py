@@ -10,12 +10,12 @@ from jaxtyping import Int
 from torch import Tensor
 
 from tpkd.config.data import DataConfig
-from tpkd.config.loading import keyed
+from tpkd.config.loading import expand_data, keyed
 from tpkd.config.schema import EvaluationConfig, RunConfig
 from tpkd.data.batches import ModelInputs, PlainBatches, load_batches
 from tpkd.data.configured import load_data
 from tpkd.data.dataset import Dataset
-from tpkd.data.loading import check_dataset
+from tpkd.data.loading import SPLITS, check_dataset, load_dataset
 from tpkd.errors import InputError, did_you_mean
 from tpkd.files import read_lines
 from tpkd.student.loading import Predictions, Student, read_run
@@ -66,13 +66,14 @@ class LinesOfText:
 Source = Dataset | LinesOfText
 
 
-def open_data(student: Student, name: str, split: str | None = None) -> Source:
+def open_data(student: Student, name: str, split: str | None = None, *, unlabelled: bool = False) -> Source:
     """What `tpkd predict` is asked about, checked to be of the student's kind.
 
     Args:
         student: who will predict.
         name: what `data.name` of a configuration takes, or a file with one text per line.
         split: `train` or `test`, by default `test`; a single table has one part, which is taken as it is.
+        unlabelled: the data have no labels, or none that are to be read.
 
     Raises:
         InputError: an unknown name, files that are missing or damaged, or inputs of another kind.
@@ -88,11 +89,30 @@ def open_data(student: Student, name: str, split: str | None = None) -> Source:
     if split is None:
         path = Path(config.data.root or ".") / name.partition(":")[2]
         single = ":" in name and path.is_file() and not (run is not None and run.data.name == name)
-        split = ONLY_PART if single else "test"
-    dataset = load_data(config, split)
+        split = ONLY_PART if single or (unlabelled and _is_plain_folder(name, path)) else "test"
+    dataset = _load_unlabelled(student, config, split) if unlabelled else load_data(config, split)
     if dataset.kind not in student.recipe.kind:
         raise InputError(f"{name}: expected {student.recipe.kind} data, as the run had, found {dataset.kind} data")
     return dataset
+
+
+def _is_plain_folder(name: str, path: Path) -> bool:
+    """Whether these are images in a folder that has no parts."""
+    return name.startswith("folder:") and not any((path / part).is_dir() for part in ("train", "test"))
+
+
+def _load_unlabelled(student: Student, config: RunConfig, split: str) -> Dataset:
+    data = config.data
+    with keyed("data"):
+        return load_dataset(
+            expand_data(data.name),
+            split,
+            root=None if data.root is None else expand_data(data.root),
+            columns={role: name for role, name in data.columns.given.items() if role != "label"},
+            splits={name: expand_data(part) for name, part in data.splits.given.items()},
+            unlabelled=SPLITS,
+            class_names=student.class_names if ":" in data.name else None,
+        )
 
 
 def _open_lines(student: Student, path: Path, split: str | None) -> LinesOfText:
