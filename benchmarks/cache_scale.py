@@ -99,6 +99,8 @@ def _simulate_index(directory: Path, rows: int) -> IndexEntry:
                 file.seek(places[name])
                 file.write(array.astype(layout[name][0]).data)
                 places[name] += array.size * layout[name][0].itemsize
+        file.seek(places["samples"])
+        file.write(np.full(-rows % FENCE, (rows - 1) * STEP).data)
     return IndexEntry(INDEX_NAME, 1, file_bytes(layout), sha256(path))
 
 

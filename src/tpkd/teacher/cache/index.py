@@ -21,13 +21,15 @@ AT_ONCE = 4096
 def index_layout(samples: int, rows: int, width: int) -> Layout:
     """The tensors of an index: all sample ids in order, every 64th of them, and the rows of each sample's views.
 
+    Where the last line of 64 samples is not full, the last sample is repeated.
+
     Example:
         >>> {name: (dtype.name, shape) for name, (dtype, shape) in index_layout(1000, 2000, 2).items()}
-        {'fences': ('int64', (16,)), 'samples': ('int64', (1000,)), 'rows': ('int32', (1000, 2))}
+        {'fences': ('int64', (16,)), 'samples': ('int64', (16, 64)), 'rows': ('int32', (1000, 2))}
     """
     row = np.dtype(np.int32 if rows <= np.iinfo(np.int32).max else np.int64)
-    keys = np.dtype(np.int64)
-    return {"fences": (keys, (-(-samples // FENCE),)), "samples": (keys, (samples,)), "rows": (row, (samples, width))}
+    keys, fences = np.dtype(np.int64), -(-samples // FENCE)
+    return {"fences": (keys, (fences,)), "samples": (keys, (fences, FENCE)), "rows": (row, (samples, width))}
 
 
 def write_index(
@@ -72,7 +74,7 @@ def _by_sample(blocks: Iterator[Table]) -> Iterator[Table]:
 def _fill(file: IO[bytes], layout: Layout, blocks: Iterator[Table]) -> None:
     """Write the tensors of an index side by side, each from its own place on."""
     places, (samples, width) = tensor_places(layout), layout["rows"][1]
-    count = 0
+    count, ids = 0, np.zeros(0, np.int64)
     for table in blocks:
         same = np.flatnonzero((table[1:, :2] == table[:-1, :2]).all(1))
         if len(same):
@@ -90,13 +92,15 @@ def _fill(file: IO[bytes], layout: Layout, blocks: Iterator[Table]) -> None:
             break
     if count != samples:
         raise ValueError(f"sample_ids: expected {samples} different ones, got {count} or more")
+    file.seek(places["samples"])
+    file.write(np.full(-samples % FENCE, ids[-1]).data)
 
 
 class SortedIndex:
     """Finds the row of a key in the file that `write_index` wrote.
 
-    In memory is every 64th sample id alone. A look-up compares a sample with the ids between two of them, which lie on
-    one page or two of the file, and reads the row from another page.
+    In memory is every 64th sample id alone. A look-up compares a sample with the line of 64 ids that begins with one of
+    them, which lies on one page or two of the file, and reads the row from another page.
     """
 
     def __init__(self, directory: Path, entry: IndexEntry, samples: int, rows: int) -> None:
@@ -121,10 +125,10 @@ class SortedIndex:
 
     def _find(self, sample_ids: Keys, view_ids: Keys) -> Keys:
         fence = np.maximum(self._fences.searchsorted(sample_ids, side="right") - 1, 0)
-        near = np.minimum(fence[:, None] * FENCE + np.arange(FENCE), len(self._samples) - 1)
-        equal = self._samples[near] == sample_ids[:, None]
-        place = near[np.arange(len(near)), equal.argmax(1)]
-        width = self._rows.shape[1]
-        known = equal.any(1) & (view_ids >= 0) & (view_ids < width)
+        equal = self._samples[fence] == sample_ids[:, None]
+        offset = equal.argmax(1)
+        samples, width = self._rows.shape
+        known = equal[np.arange(len(offset)), offset] & (view_ids >= 0) & (view_ids < width)
+        place = np.minimum(fence * FENCE + offset, samples - 1)  # what repeats the last sample has no row of its own
         rows = self._rows[place, np.where(known, view_ids, 0)]
         return np.where(known & (rows < self._total), rows, -1)
