@@ -15,6 +15,8 @@ from tpkd.files import open_regular, writing
 
 LOCK_NAME = ".lock"
 _LOOK_SECONDS = 0.1
+LEFT_OVER_SECONDS = 60.0
+"""How long a process may take to notice that its parent or its machine is gone."""
 
 _WRITTEN_BY_US = re.compile(rb"\s*\d*\s*")
 """The number of a process, or nothing where its writer was killed before."""
@@ -80,7 +82,7 @@ def locked(directory: Path, activity: str = "build") -> Iterator[Hold]:
         os.close(descriptor)
 
 
-def wait_until_free(directory: Path, seconds: float) -> bool:
+def wait_until_free(directory: Path, seconds: float = LEFT_OVER_SECONDS) -> bool:
     """Wait for a process that is about to end to let go of a directory; returns whether it did.
 
     For a job that starts again after its first process was lost with its machine or its parent.

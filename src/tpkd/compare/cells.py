@@ -27,16 +27,13 @@ from tpkd.training.directory import TEST_LOGITS_NAME, read_result
 from tpkd.training.log import METRICS_NAME
 from tpkd.training.loop import train
 
-LEFT_OVER_SECONDS = 60.0
-"""How long the process of an earlier attempt may take to notice that its parent or its machine is gone."""
-
 _CURVES = ("label_loss", "conditional_loss", "blocked_share")
 
 
 def run_cell(job: tuple[GridCell, Path], on_progress: OnProgress) -> None:
     """Train or resume one cell, then store its test logits, if it has any, and their diagnosis next to the others."""
     cell, directory = job
-    wait_until_free(cell.directory, LEFT_OVER_SECONDS)
+    wait_until_free(cell.directory)  # the process of an earlier attempt may be about to end
     result = train(cell.config, on_step=lambda report: on_progress(report.step, report.num_steps))
     if not cell.config.evaluation.test:
         return

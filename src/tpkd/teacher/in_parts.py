@@ -20,9 +20,6 @@ from tpkd.teacher.cache.remote import refuse_writing
 from tpkd.teacher.cache.shards import SHARD_BYTES
 from tpkd.teacher.several import keyed_as
 
-LEFT_OVER_SECONDS = 60.0
-"""How long the process of an earlier attempt may take to notice that its machine is gone."""
-
 
 PartJob = tuple[RunConfig, str, Part, int]
 
@@ -102,7 +99,7 @@ def build_part(job: PartJob, on_progress: OnProgress) -> None:
     config, network, part, shard_bytes = job
     section = config.teacher if network == "teacher" else config.initial
     assert section is not None
-    wait_until_free(part.place(Path(expand_data(str(section.cache)))), LEFT_OVER_SECONDS)
+    wait_until_free(part.place(Path(expand_data(str(section.cache)))))
 
     def tell(progress: BuildProgress) -> None:
         on_progress(progress.rows_done, progress.rows_total)
