@@ -20,7 +20,6 @@ from tpkd.teacher.cache.remote import refuse_writing
 from tpkd.teacher.cache.shards import SHARD_BYTES
 from tpkd.teacher.several import keyed_as
 
-
 PartJob = tuple[RunConfig, str, Part, int]
 
 
