@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import boto3
 from moto.server import ThreadedMotoServer
 
+from tpkd.remote_files import THREAD_NAME
+
 BUCKET = "bucket"
 
 
@@ -65,10 +67,20 @@ def bad_store(monkeypatch, cache, behaviour):
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.released = threading.Event()
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         use_endpoint(monkeypatch, "http://{}:{}".format(*server.server_address), cache)
         yield
     finally:
+        server.released.set()
         server.shutdown()
         server.server_close()
+        for thread in threading.enumerate():  # clients that try again would draw random numbers in later tests
+            if thread.name == THREAD_NAME:
+                thread.join(timeout=120)
+
+
+def stall(handler):
+    """Say nothing until the test is over."""
+    handler.server.released.wait(120)

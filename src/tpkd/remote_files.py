@@ -15,6 +15,8 @@ from tpkd.files import publish, read_text, sha256, write_file, writing
 STALL_SECONDS = 20.0
 """How long a store may say nothing before it counts as not answering."""
 CHUNK_BYTES = 8 << 20
+THREAD_NAME = "tpkd store"
+"""Of the threads that wait for a store."""
 MAX_FILES = 1_000_000
 """Of a folder that is copied whole."""
 CACHE_VARIABLE = "TPKD_CACHE"
@@ -171,7 +173,7 @@ class _Store:
             except BaseException as error:
                 answers.put((False, error))
 
-        threading.Thread(target=ask, daemon=True).start()
+        threading.Thread(target=ask, name=THREAD_NAME, daemon=True).start()
         try:
             good, answer = answers.get(timeout=STALL_SECONDS)
         except queue.Empty:

@@ -261,7 +261,7 @@ def test_build_and_verify_take_every_teacher_of_a_run(tpkd, tmp_path):
     assert err.count("building 40 rows") == 2
     assert "teachers.1: The teacher is right on" in err
     for name in ("first-cache", "second-cache"):
-        assert name in out
+        assert name in "".join(out.split())  # a long directory is broken over lines
         code, out_of_one, _ = tpkd("cache", "verify", tmp_path / name, "--config", config)
         assert (code, "computed again" in out_of_one) == (0, True)
     code, _, err = tpkd("cache", "build", config, "teachers.1.cache=null")

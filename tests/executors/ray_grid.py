@@ -1,5 +1,6 @@
 """A small grid, and a process that runs it on a Ray cluster: `ray_grid.py DIRECTORY ADDRESS`."""
 
+import signal
 import sys
 from pathlib import Path
 
@@ -33,3 +34,4 @@ def grid(directory):
 if __name__ == "__main__":
     directory, address = Path(sys.argv[1]), sys.argv[2]
     compare(grid(directory), executor=lambda work, status: RayExecutor(pausing_cell, status, address=address))
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, "Ray's handler would end a command before it has saved"

@@ -1,11 +1,10 @@
 """Files of a store: copied once, verified each time; a store that misbehaves is one line, and nothing wrong is kept."""
 
 import hashlib
-import threading
 
 import pytest
 
-from object_store import BUCKET, bad_store, object_store
+from object_store import BUCKET, bad_store, object_store, stall
 from tpkd import remote_files
 from tpkd.errors import InputError
 from tpkd.remote_files import is_remote, local_path
@@ -104,10 +103,6 @@ def test_an_object_that_is_replaced_while_it_is_read(store, monkeypatch):
     monkeypatch.setattr(remote_files._Store, "_copy", replaced)
     with pytest.raises(InputError, match="it was replaced while it was read"):
         local_path("s3://bucket/x.csv")
-
-
-def stall(handler):
-    threading.Event().wait(60)
 
 
 def cut(handler):

@@ -1,7 +1,10 @@
 """Jobs on a Ray cluster: an existing one by its address, or one that is started on this machine for the command."""
 
 import os
+import signal
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +64,8 @@ class RayExecutor(Executor):
         address = address or os.environ.get("RAY_ADDRESS") or "local"
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported unless the user asks for it
         try:
-            self._ray.init(address=address, log_to_driver=False, logging_level="ERROR", include_dashboard=None)
+            with _same_handlers():
+                self._ray.init(address=address, log_to_driver=False, logging_level="ERROR", include_dashboard=None)
         except (ConnectionError, ValueError, RuntimeError) as error:
             # Ray keeps the reason to itself where the cluster asks for a token that this process does not send.
             token = "" if "RAY_AUTH_MODE" in os.environ else "; if it asks for a token, set RAY_AUTH_MODE=token"
@@ -133,6 +137,17 @@ class RayExecutor(Executor):
                 self._ray.wait(list(self._refs), num_returns=len(self._refs), timeout=SAVE_SECONDS)
         finally:
             self._ray.shutdown()
+
+
+@contextmanager
+def _same_handlers() -> Iterator[None]:
+    """Keep our answer to SIGTERM: Ray puts its own in place, which ends the process at once."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 def _call(job: RemoteJob) -> JobEvent:

@@ -1,14 +1,13 @@
 """Caches in an object store: the same rows as here, copied once; whatever the store does wrong is named, never read."""
 
 import shutil
-import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from object_store import BUCKET, bad_store, object_store, upload
+from object_store import BUCKET, bad_store, object_store, stall, upload
 from tpkd import remote_files
 from tpkd.errors import InputError
 from tpkd.teacher.cache.build import build_cache
@@ -96,7 +95,7 @@ def test_a_shard_that_is_replaced_by_another_one_of_its_size(store, cache):
 def test_a_store_that_does_not_answer(monkeypatch, tmp_path):
     monkeypatch.setattr(remote_files, "STALL_SECONDS", 1.0)
     with (
-        bad_store(monkeypatch, tmp_path / "copies", lambda handler: threading.Event().wait(30)),
+        bad_store(monkeypatch, tmp_path / "copies", stall),
         pytest.raises(InputError, match="the store did not answer for 1 seconds"),
     ):
         readable_cache("s3://bucket/x")
