@@ -35,7 +35,7 @@ def compare(
     ] = None,
     seeds: Annotated[str, typer.Option(help="Comma-separated seeds.")] = "42,43,44",
     jobs: Annotated[
-        int, typer.Option(help="Cells to run in parallel; 0 = one per core (one in total with a GPU).", min=0)
+        int, typer.Option(help="Cells to run in parallel; 0 = one per GPU, or one per core without one.", min=0)
     ] = 0,
     restart_changed: Annotated[
         bool, typer.Option("--restart-changed", help="Set runs with a different configuration aside and rerun them.")
