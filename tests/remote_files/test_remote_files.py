@@ -142,3 +142,11 @@ def test_a_store_that_misbehaves_is_one_line_and_leaves_nothing(monkeypatch, tmp
 def test_a_missing_package_is_named(monkeypatch):
     with pytest.raises(InputError, match="gs:// needs the package gcsfs: pip install gcsfs"):
         local_path("gs://bucket/x")
+
+
+def test_a_copy_that_ends_too_early_without_a_known_hash(store, tmp_path, monkeypatch):
+    put(store, "x.csv", b"whole")
+    monkeypatch.setattr(remote_files._Store, "_chunks", lambda self, address: iter([b"who"]))
+    with pytest.raises(InputError, match=r"^s3://bucket/x\.csv: expected 5 bytes, found 3: the store ended too early$"):
+        local_path("s3://bucket/x.csv")
+    assert files_below(tmp_path / "copies") == []
