@@ -11,6 +11,8 @@ from tpkd.files import write_file
 from tpkd.termination import TerminatedError, deferred
 
 PAUSED_AT = 150
+NEVER_ASKED = 10_000
+"""Steps after which a run that should have been asked to end fails instead of going on for ever."""
 
 
 def work(payload, on_progress):
@@ -36,12 +38,14 @@ def where_am_i(path, on_progress):
 def save_when_asked(directory, on_progress):
     """A run that is asked to end between two steps, and saves."""
     with deferred() as asked:
-        step = 0
-        while not asked():
-            step += 1
-            on_progress(step, 1_000_000)
+        for step in range(1, NEVER_ASKED):
+            if asked():
+                break
+            on_progress(step, NEVER_ASKED)
             (Path(directory) / "running").touch()
             time.sleep(0.01)
+        else:
+            raise ValueError("nobody asked it to end")
         (Path(directory) / "saved").touch()
         raise TerminatedError
 
