@@ -42,7 +42,7 @@ def test_the_cache_is_built_first_and_all_share_its_teacher(grid_of):
     alone = ["teacher.model=null", "teacher.weights=null", "teacher.options={}"]
     cached = prepare(grid_of(*alone), lambda *stage: None)
     assert (cached.teacher.model, cached.teacher.accuracy, cached.teacher.label_loss) == ("from its cache", None, None)
-    assert (cached.start, cached.fingerprints) == (shared.start, shared.fingerprints)
+    assert (cached.start, cached.fingerprints(42)) == (shared.start, shared.fingerprints(42))
     known = prepare(grid_of(*alone, f"teacher.test_logits={grid.directory / TEACHER_NAME}"), lambda *stage: None)
     assert known.teacher.label_loss == pytest.approx(shared.teacher.label_loss, rel=1e-5)
 
@@ -69,7 +69,7 @@ def test_several_teachers_answer_with_the_average_of_their_probabilities(tmp_pat
     unknown = ("teachers.1.model=null", "teachers.1.weights=null", "teachers.1.options={}")
     notes.clear()
     partly = prepare(plan(*unknown), lambda *stage: None, notes.append)
-    assert (partly.teacher.accuracy, partly.fingerprints) == (None, shared.fingerprints)
+    assert (partly.teacher.accuracy, partly.fingerprints) == (None, shared.fingerprints(42))
     assert any(note.startswith("teachers.1: The teacher is right on") for note in notes)
     with pytest.raises(InputError, match="teachers: expected one teacher, found 2: objective 'dhkd'"):
         prepare(plan_grid(path, methods=["ce", "dhkd"], seeds=[42]), lambda *stage: None)
