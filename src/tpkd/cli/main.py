@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from tpkd.cli.audit import audit
 from tpkd.cli.cache import cache
 from tpkd.cli.check_loss import check_loss
 from tpkd.cli.compare import compare
@@ -31,7 +32,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for verb in (diagnose, train, predict, export, compare, report, figures, methods, demo, check_loss):
+for verb in (diagnose, audit, train, predict, export, compare, report, figures, methods, demo, check_loss):
     app.command()(verb)
 app.add_typer(cache, name="cache")
 app.add_typer(study, name="study")
