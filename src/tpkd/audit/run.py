@@ -20,6 +20,7 @@ from tpkd.diagnosis.file_names import short_names, without_suffixes
 from tpkd.diagnosis.inputs import DiagnosisInputs, Form, open_inputs
 from tpkd.diagnosis.labels import IGNORED
 from tpkd.diagnosis.run import BLOCK_ELEMENTS
+from tpkd.diagnosis.top_k_file import TopKFile
 from tpkd.errors import InputError
 from tpkd.files import read_parsed, write_file, writing
 from tpkd.geometry.constants import PAPER_BETA
@@ -57,17 +58,16 @@ def audit_files(
     check_folder(out)
     if table is not None:
         check_table(table)
-    names = sources.class_names
     inputs = open_inputs(
         list(sources.students),
         sources.teacher,
         sources.labels,
-        class_names=names,
+        class_names=sources.class_names,
         ids=sources.ids,
         form=form,
         label_column=label_column,
     )
-    if inputs.has_soft_labels or not hasattr(inputs.teacher, "shape"):
+    if inputs.has_soft_labels or isinstance(inputs.teacher, TopKFile):
         found = "probabilities as labels" if inputs.has_soft_labels else "a truncated teacher"
         raise InputError(f"audit: expected one class per example and a whole teacher, found {found}; see tpkd diagnose")
     rows = max(1, BLOCK_ELEMENTS // inputs.num_classes)
@@ -102,7 +102,9 @@ def check_folder(out: Path) -> None:
         raise InputError(f"{out}: expected a new directory or an earlier audit, found a link or a file")
     if not out.exists():
         return
-    if any(out.iterdir()) and read_parsed(out / RECORD_NAME, AuditRecord.from_json) is None:
+    # Left by an audit that was killed; what it had written is hidden.
+    found = [entry for entry in out.iterdir() if not entry.name.startswith(f".{DATA_NAME}-")]
+    if found and read_parsed(out / RECORD_NAME, AuditRecord.from_json) is None:
         raise InputError(f"{out}: expected a new or empty directory or an earlier audit, found other files")
 
 
@@ -137,14 +139,14 @@ def _blocks(inputs: DiagnosisInputs, rows: int, beta: float, advance: OnRows) ->
 def _record(
     sources: Sources, inputs: DiagnosisInputs, samples: Samples, collected: Collected, ignored: int, beta: float
 ) -> AuditRecord:
-    files = [str(student.path) for student in inputs.students]
-    names = map(readable, without_suffixes(short_names(files)))
+    files = [readable(sources.shown(student.path)) for student in inputs.students]
+    names = without_suffixes(short_names(files))
     shared, dataset = collected.shared, sources.dataset
     students = zip(names, files, collected.students, strict=True)
     return AuditRecord(
-        teacher=str(inputs.teacher.path),
-        labels=str(inputs.labels.path),
-        data=None if dataset is None else f"{dataset.name} ({dataset.split})",
+        teacher=readable(sources.shown(inputs.teacher.path)),
+        labels=readable(sources.shown(inputs.labels.path)),
+        data=None if dataset is None else readable(f"{dataset.name} ({dataset.split})"),
         kind=samples.kind,
         examples=len(collected.rows),
         left_out=ignored,
@@ -169,20 +171,12 @@ def _notes(samples: Samples, ignored: int) -> tuple[str, ...]:
 
 def _publish(out: Path, fresh: Path, record: AuditRecord) -> None:
     """Put the new files in the place of the old ones; until then, an earlier audit stays as it was."""
+    write_file(out / RECORD_NAME, record.to_json())  # first: it says that whatever else is there is an audit's
     with writing(out):
-        fresh.chmod(0o777 & ~_umask())
+        fresh.chmod(0o755)  # a temporary folder is private, and a page may be served
         old = Path(mkdtemp(dir=out, prefix=f".{DATA_NAME}-"))
         if (out / DATA_NAME).exists():
             (out / DATA_NAME).rename(old / DATA_NAME)
         fresh.rename(out / DATA_NAME)
         shutil.rmtree(old)
     write_file(out / PAGE_NAME, audit_page(record))
-    write_file(out / RECORD_NAME, record.to_json())
-
-
-def _umask() -> int:
-    import os
-
-    umask = os.umask(0)
-    os.umask(umask)
-    return umask

@@ -31,6 +31,17 @@ class Sources:
     dataset: Dataset | None = None
     class_names: Path | Sequence[str] | None = None
     ids: Path | None = None
+    base: Path | None = None
+    """Where the files are shown from, so that a grid in another directory gives the same page."""
+
+    def shown(self, path: Path) -> str:
+        """How the page calls a file.
+
+        Example:
+            >>> Sources((), Path("grid/teacher.npy"), Path("labels.npy"), base=Path("grid")).shown(Path("grid/a.npy"))
+            'a.npy'
+        """
+        return str(path.relative_to(self.base) if self.base and path.is_relative_to(self.base) else path)
 
 
 def find_sources(
@@ -99,7 +110,7 @@ def _of_directory(
     if data is None:
         dataset = load_data(load_config(run / CONFIG_NAME), "test")
     known = class_names or (dataset.class_names if dataset is not None else None)
-    return Sources(_not_too_many(chosen), teacher, labels, dataset, known, ids)
+    return Sources(_not_too_many(chosen), teacher, labels, dataset, known, ids, directory)
 
 
 def _chosen_cells(directory: Path, record: ComparisonRecord, asked: Sequence[str]) -> list[tuple[str, str]]:

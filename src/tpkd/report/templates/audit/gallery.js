@@ -72,18 +72,22 @@ const gallery = (() => {
     if (focused !== undefined) window_.querySelector(`[data-order="${Number(focused)}"]`)?.focus({ preventScroll: true });
     fetchVisible(places);
   };
-  // Pictures come later than the cards; a card that is gone by then stays gone.
+  // Pictures come later than the cards, once scrolling rests: what only flew by is never loaded.
+  let rest = null;
   const fetchVisible = (places) => {
-    if (context.record.kind === "none") return;
+    clearTimeout(rest);
     const rows = context.record.chunk_rows;
     const missing = new Set(places.map((at) => `inputs/${Math.floor(at / rows)}`).filter((name) => !tpkdAudit.get(name)));
-    if (missing.size) Promise.all([...missing].map(tpkdAudit.load)).then(() => draw(true), context.fail);
+    if (context.record.kind === "none" || !missing.size) return;
+    const load = () => Promise.all([...missing].map(tpkdAudit.load)).then(() => draw(true), context.fail);
+    rest = setTimeout(load, moving ? 90 : 0);
   };
   let asked = false;
+  let moving = false;
   const later = () => {
     if (asked) return;
     asked = true;
-    requestAnimationFrame(() => { asked = false; draw(); });
+    requestAnimationFrame(() => { asked = false; moving = true; draw(); moving = false; });
   };
   const show = (chosen, next) => {
     context = next;
