@@ -127,6 +127,19 @@
     find(".preset-text").textContent = cases.find((each) => each.name === chosen)?.text ?? "";
   }
 
+  // Room for the longest text above the pictures: nothing may move under a pointer that drags.
+  function reserve() {
+    const [words, text] = [find("#verdict"), find(".preset-text")];
+    for (const element of [words, text]) element.style.minHeight = "";
+    const heights = cases.map((each) => {
+      tpkdWords.verdict(words, viewOf(tpkdState.ofCase(each)));
+      text.textContent = each.text;
+      return [words.offsetHeight, text.offsetHeight];
+    });
+    [words, text].forEach((element, index) => { element.style.minHeight = `${Math.max(...heights.map((pair) => pair[index]))}px`; });
+    render();
+  }
+
   const addressOf = () => `#${chosen ?? tpkdState.toAddress(state)}`;
   function show(next, name) {
     [state, chosen] = [next, name];
@@ -162,6 +175,7 @@
   find(".checked").textContent = wrong.length
     ? `This browser computes other numbers than tpkd for: ${wrong.map((each) => each.title).join("; ")}.`
     : `Checked when this page was opened: its numbers for all ${cases.length} examples are those of tpkd.`;
-  render();
+  window.addEventListener("resize", reserve);
+  reserve();
   follow();
 })();

@@ -26,6 +26,8 @@ const tpkdPlanes = (() => {
       const place = placeOf(event), at = element.transform.baseVal.consolidate().matrix;
       Object.assign(offset, { x: at.e - place.x, y: at.f - place.y });
     });
+    // A finger on a handle drags it and does not scroll; browsers do not heed `touch-action` inside a drawing.
+    element.addEventListener("touchstart", (event) => event.preventDefault(), { passive: false });
     element.addEventListener("pointermove", (event) => {
       if (!element.hasPointerCapture(event.pointerId)) return;
       const place = placeOf(event);
