@@ -17,7 +17,7 @@ BASE = {"errors", "files", "record", "lock", "arrays", "class_names", "terminati
 MATHS = BASE | {"geometry", "theory", "parameter_space", "objectives"}
 RUN = BASE | {"config", "data", "models", "teacher"}
 TOOLKIT = {"report", "competence"}
-SUBJECTS = {"diagnosis", "quality", "compare", "mechanism", "check_loss", "figures", "demo", "importing"}
+SUBJECTS = {"diagnosis", "quality", "compare", "mechanism", "check_loss", "figures", "demo", "importing", "watch"}
 ALLOWED = {
     "errors": set(),
     "record": set(),
@@ -48,6 +48,7 @@ ALLOWED = {
     "importing": RUN | {"geometry", "theory", "diagnosis"},
     "check_loss": BASE | {"geometry", "report"},
     "figures": BASE | {"geometry", "theory", "report"},
+    "watch": BASE | {"training", "executors", "report"},
     "demo": RUN | {"training", "compare", "diagnosis", "mechanism", "figures", "executors"},
     "integrations": BASE | {"geometry", "objectives", "theory", "teacher", "training"},
     "cli": MATHS | RUN | TOOLKIT | SUBJECTS | {"training", "student", "executors"},
