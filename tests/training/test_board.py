@@ -47,4 +47,4 @@ def test_curves_are_laid_out_as_tensorboard_reads_it(tmp_path):
     assert category["title"] == "tpkd"
     found = {chart["title"]: chart["multiline"]["tag"] for chart in category["chart"]}
     assert found == {"Loss": ["^train/loss$"], "Price": ["^monitor/transfer_cost$"]}
-    assert multiplexer.Scalars("a", "train/loss")[0].value == 1.0
+    assert "train/loss" in multiplexer.PluginRunToTagToContent("scalars")["a"]

@@ -51,8 +51,8 @@ def _write(found: "Watch", out: Path, every: float, once: bool) -> None:
 
     page = PageFile(out, found)
     page.update(every=None if once else every)
-    say(f"page: {out}")
     try:
+        say(f"page: {out}")
         while not once:
             time.sleep(every)
             found.refresh()

@@ -7,7 +7,7 @@ const tpkdWatch = (() => {
   const SHOWN_AT_FIRST = 6, MOST_SHOWN = 20, ROWS = 200, LATE = 5;
   const find = (selector) => document.querySelector(selector);
   const known = new Map(); // number of a cell -> its curves
-  let settings = null, record = null, chosen = null, view = "together", timer = null, failures = 0, waiting = false, isChosenByHand = false;
+  let settings = null, record = null, chosen = null, view = "together", timer = null, failures = 0, waiting = false, isChosenByHand = false, drawn = null;
 
   function load(name, version) {
     const script = html("script", { src: `${settings.folder}/${name}?v=${version}` });
@@ -87,6 +87,9 @@ const tpkdWatch = (() => {
   function drawPictures() {
     const shown = shownCells().map((cell, place) => ({ cell, place, curves: known.get(cell.number) }));
     const ready = shown.filter(({ curves: found }) => found);
+    const now = JSON.stringify([view, record.cells.length, ready.map(({ cell, curves: found }) => [cell.name, cell.state, cell.version, found.version])]);
+    if (now === drawn) return; // what has not changed stays as it is
+    drawn = now;
     const text = record.cells.some((cell) => cell.version) ? "Choose cells in the table below." : "No run has written anything yet.";
     find("#pictures").replaceChildren(...(ready.length ? (view === "apart" ? tpkdCurves.apart(record.panels, ready, stateChip) : tpkdCurves.together(record.panels, ready)).flat().filter(Boolean) : [html("p", { class: "empty" }, text)]));
   }
