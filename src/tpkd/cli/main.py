@@ -40,7 +40,7 @@ app.add_typer(study, name="study")
 def _print_version(asked: bool) -> None:
     if not asked:
         return
-    from tpkd.objectives.tpkd_kernel import has_kernel  # imported here because torch takes seconds to load
+    from tpkd.objectives.kernels.cpu import has_kernel  # imported here because torch takes seconds to load
 
     kernel = "with" if has_kernel() else "without"
     typer.echo(

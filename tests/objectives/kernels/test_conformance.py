@@ -12,7 +12,7 @@ from tolerances import EXACT
 from tpkd.geometry.directions import directions
 from tpkd.geometry.divergences import conditional_loss, label_loss
 from tpkd.geometry.split import split
-from tpkd.objectives import tpkd_fast, tpkd_kernel
+from tpkd.objectives.kernels import cpu, tensor, values_and_direction
 from tpkd.objectives.tpkd import tpkd_loss
 
 
@@ -20,7 +20,7 @@ from tpkd.objectives.tpkd import tpkd_loss
 def path(request, monkeypatch):
     """Everything here holds with the kernel, and where it could not be built."""
     if request.param == "tensors":
-        monkeypatch.setattr(tpkd_kernel, "_kernel", None)
+        monkeypatch.setattr(cpu, "_kernel", None)
 
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -116,7 +116,7 @@ def test_a_label_far_ahead_of_the_others_in_logits_that_are_written_over(rows):
     labels = torch.arange(rows)
     student.fill_diagonal_(50.0)
     _, expected = reference(student, teacher, labels)
-    direction = tpkd_fast.values_and_direction(student, teacher, labels, None, 0.5, 1.0, True, overwrite=True).direction
+    direction = values_and_direction(student, teacher, labels, None, 0.5, 1.0, True, overwrite=True).direction
     assert direction is student
     assert_rows_close(direction, expected, tolerance(torch.float32, 1000))
 
@@ -163,7 +163,7 @@ def test_a_finished_teacher_adds_exactly_nothing(dtype, num_classes):
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 @pytest.mark.parametrize("may_look", [True, False])
 def test_holds_one_gradient_and_four_megabytes(monkeypatch, dtype, rows, num_classes, reduction, may_look):
-    monkeypatch.setattr(tpkd_fast, "can_read_values", lambda tensor: may_look)
+    monkeypatch.setattr(tensor, "can_read_values", lambda tensor: may_look)
     student = torch.randn(rows, num_classes, dtype=dtype, requires_grad=True)
     teacher, labels = torch.randn(rows, num_classes, dtype=dtype), torch.arange(rows) % num_classes
     peak = peak_bytes(lambda: tpkd_loss(student, teacher, labels, reduction=reduction).sum().backward())
