@@ -21,10 +21,11 @@ completed by r.
 
 The algorithm exists three times; the first that takes a batch computes it:
 
-| code     | device    | student           | teacher                               | labels        |
-|----------|-----------|-------------------|---------------------------------------|---------------|
-| `cpu`    | CPU, in C | float32, bfloat16 | those and float16; whole or truncated | classes, soft |
-| `tensor` | any       | any               | any                                   | any           |
+| code     | device                | student                    | teacher                    | labels        |
+|----------|-----------------------|----------------------------|----------------------------|---------------|
+| `cpu`    | CPU, in C             | float32, bfloat16          | those, float16; also top k | classes, soft |
+| `gpu`    | NVIDIA, AMD in Triton | float32, bfloat16, float16 | the same                   | classes       |
+| `tensor` | any                   | any                        | any                        | any           |
 """
 
 import torch
@@ -33,7 +34,7 @@ from torch import Tensor
 
 from tpkd.geometry.correct import check_support
 from tpkd.geometry.top_k import TopK
-from tpkd.objectives.kernels import cpu, tensor
+from tpkd.objectives.kernels import cpu, gpu, tensor
 from tpkd.objectives.kernels.tensor import Outcome
 from tpkd.objectives.reduction import soft_rows
 
@@ -41,13 +42,15 @@ from tpkd.objectives.reduction import soft_rows
 def code_for(
     student: Float[Tensor, "rows K"], teacher: Float[Tensor, "rows K"] | TopK, labels: Shaped[Tensor, "..."]
 ) -> str:
-    """Which code computes this batch: `"cpu"` or `"tensor"`.
+    """Which code computes this batch: `"cpu"`, `"gpu"` or `"tensor"`.
 
     Example:
         >>> code_for(torch.zeros(2, 3, dtype=torch.float64), torch.zeros(2, 3), torch.tensor([0, 1]))
         'tensor'
     """
-    return "cpu" if cpu.takes(student, teacher, labels) else "tensor"
+    if cpu.takes(student, teacher, labels):
+        return "cpu"
+    return "gpu" if gpu.takes(student, teacher, labels) else "tensor"
 
 
 def values_and_direction(
@@ -97,6 +100,8 @@ def _compute(
 ) -> Outcome:
     """By the kernel of the device, which takes the batch; but for soft labels of more classes than it has room for."""
     given = (student, teacher, labels, valid, beta, weight, wanted)
+    if not (student.is_cpu and cpu.has_kernel()) and isinstance(teacher, Tensor):
+        return gpu.values_and_direction(*given, temperature=temperature, overwrite=overwrite)
     found = cpu.values_and_direction(*given, temperature=temperature, overwrite=overwrite)
     if found is not None:
         return found
