@@ -61,6 +61,7 @@ def embed(dataset: Dataset) -> NDArray[np.float32]:
     name, options = expand_data(ENCODER), {"pooling": "mean"}
     model = build_model(ModelSpec(name, dataset.num_classes, options, head="random")).eval()
     encode = encoder_for(name, options=options, max_length=_MAX_LENGTH, padding="longest")
+    assert isinstance(dataset.inputs, tuple)
     order = np.argsort([len(text) for text in dataset.inputs], kind="stable")  # short texts go without padding
     batches = PlainBatches(dataset.subset(order), Preparation(IDENTITY_VIEW, encode), batch_size=64)
     features = np.empty((len(dataset), model.feature_size), np.float32)
