@@ -17,7 +17,8 @@ BASE = {"errors", "files", "record", "lock", "arrays", "class_names", "terminati
 MATHS = BASE | {"geometry", "theory", "parameter_space", "objectives"}
 RUN = BASE | {"config", "data", "models", "teacher"}
 TOOLKIT = {"report", "competence"}
-SUBJECTS = {"diagnosis", "quality", "compare", "mechanism", "check_loss", "figures", "demo", "importing", "audit"}
+SUBJECTS = {"diagnosis", "quality", "compare", "mechanism", "check_loss", "figures", "demo", "importing"}
+SUBJECTS |= {"audit", "watch"}
 ALLOWED = {
     "errors": set(),
     "record": set(),
@@ -49,6 +50,7 @@ ALLOWED = {
     "importing": RUN | {"geometry", "theory", "diagnosis"},
     "check_loss": BASE | {"geometry", "report"},
     "figures": BASE | {"geometry", "theory", "report"},
+    "watch": BASE | {"training", "executors", "report"},
     "demo": RUN | {"training", "audit", "compare", "diagnosis", "mechanism", "figures", "executors"},
     "integrations": BASE | {"geometry", "objectives", "theory", "teacher", "training"},
     "cli": MATHS | RUN | TOOLKIT | SUBJECTS | {"training", "student", "executors"},
