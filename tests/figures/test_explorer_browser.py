@@ -173,15 +173,7 @@ def test_a_link_brings_the_state_back(page, browser, place):
 
 
 @pytest.mark.parametrize(
-    "address",
-    [
-        "#nonsense",
-        "#p=1,2&t=3",
-        "#p=0.5,0.3,x&t=0.2,0.5,0.3&y=1",
-        "#p=.5,.3,.2&t=.2,.5,.3&y=9",
-        "#%3Cimg%20src=x%3E",
-        "#p=.5,.3,.2&t=.2,.5,.3&y=1:0.5,2:0.5",
-    ],
+    "address", ["#nonsense", "#p=1,2&t=3", "#p=0.5,0.3,x&t=0.2,0.5,0.3&y=1", "#p=.5,.3,.2&t=.2,.5,.3&y=9", "#%3Cimg%20src=x%3E", "#p=.5,.3,.2&t=.2,.5,.3&y=1:0.5,2:0.5"]
 )
 def test_an_address_that_says_nothing_is_left_alone(browser, place, address):
     with opened(browser, f"{place}{address}", "desktop", folder=place) as page:

@@ -73,14 +73,7 @@ def test_steps_that_come_again_replace_those_before(path):
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "not json\n",
-        "[1]\n",
-        '{"kind": "train"}\n',
-        '{"kind": "train", "step": "x", "loss": 1}\n',
-        "\x00\x01\n",
-        '{"step": true}\n',
-    ],
+    ["not json\n", "[1]\n", '{"kind": "train"}\n', '{"kind": "train", "step": "x", "loss": 1}\n', "\x00\x01\n", '{"step": true}\n'],
 )
 def test_what_is_not_ours_is_counted_and_left_out(path, text):
     path.write_text(line("train", 1, loss=1.0) + text + line("train", 2, loss=2.0))

@@ -149,9 +149,7 @@ def test_the_end_of_a_watch_is_said(browser, tmp_path):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
 def test_everything_is_seen_and_nothing_overflows(browser, tmp_path, size, scheme):
-    grid = write_grid(
-        tmp_path / "grid", names=("tpkd-42", "a-very-long-name-of-an-objective-with-settings-beta-0.5-42")
-    )
+    grid = write_grid(tmp_path / "grid", names=("tpkd-42", "a-very-long-name-of-an-objective-with-settings-beta-0.5-42"))
     with shown(browser, grid, tmp_path / "live.html", size, scheme=scheme) as (page, _):
         page.locator("figure").first.wait_for()
         width = page.viewport_size["width"]

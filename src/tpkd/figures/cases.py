@@ -162,6 +162,4 @@ def _case(
     place = {"position": torch.tensor([position], dtype=z.dtype), "budget": torch.tensor([budget], dtype=z.dtype)}
     (numbers,) = case_numbers(z.log(), zt.log(), s, **settings, **place)
     logits = (tuple(row.log()[0].tolist()) for row in (z, zt))
-    return ExplorerCase(
-        name, title, text, *logits, shares, **settings, position=position, budget=budget, numbers=numbers
-    )
+    return ExplorerCase(name, title, text, *logits, shares, **settings, position=position, budget=budget, numbers=numbers)
