@@ -48,7 +48,7 @@ def _spelled_out(entry: Any) -> Any:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are written elsewhere: at the root of the repository, in docstrings, by `tpkd diagnose` and `tpkd figures`."""
+    """Add the pages that are written elsewhere: at the root of the repository, in docstrings, by commands."""
     pages = {page: (ROOT / file).read_text() for page, file in SOURCES.items()}
     pages |= {f"reference/{package}.md": package_page(package) for package in PACKAGES}
     pages |= {"reference/tpkd.md": top_page(), "reference/commands.md": commands_page()}
