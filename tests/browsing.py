@@ -1,6 +1,7 @@
 """A real browser for the tests of pages: how it starts, at which sizes, and what it notes while a page is open."""
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -40,6 +41,14 @@ def opened(browser, address, size, *, scheme="light", folder=None) -> Iterator:
     page.goto(address)
     yield page
     context.close()
+
+
+def until(page, expression, *, seconds=30) -> None:
+    """Wait for an expression to hold. Playwright's own `wait_for_function` needs `eval`, which our pages forbid."""
+    end = time.monotonic() + seconds
+    while not page.evaluate(expression):
+        assert time.monotonic() < end, f"never true: {expression}"
+        page.wait_for_timeout(10)
 
 
 def assert_figures_are_seen(page, count, *, height):

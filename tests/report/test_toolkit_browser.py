@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from browsing import launched, needs_browser, opened
+from browsing import launched, needs_browser, opened, until
 from tpkd.report import numbers
 from tpkd.report.html import page_template
 
@@ -74,7 +74,7 @@ def test_texts_stay_texts(page):
 def test_what_a_text_smuggles_in_does_not_run(page):
     """Even where a page would take a text for markup, its policy runs no handler."""
     page.evaluate("document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.ran = 1\">')")
-    page.wait_for_function("document.querySelector('body > img').complete")
+    until(page, "document.querySelector('body > img').complete")
     assert page.evaluate("window.ran") is None
     page.problems.clear()
 
