@@ -104,6 +104,16 @@ def test_the_numbers_of_the_validation_part_are_those_of_its_samples(finished):
     assert result.validation_accuracy == pytest.approx(right)
 
 
+def test_the_logits_of_the_validation_part_are_those_of_the_student_that_is_kept(finished, tmp_path):
+    train(selecting(tmp_path, selection="last", epochs=2), tmp_path / "last")
+    for directory in (finished, tmp_path / "last"):
+        result, kept = read_result(directory), load_file(directory / "validation-logits.safetensors")
+        part = load_data(selecting(directory.parent), "validation")
+        assert kept["sample_ids"].tolist() == part.ids.tolist()
+        loss = torch.nn.functional.cross_entropy(kept["logits"], kept["labels"]).item()
+        assert loss == pytest.approx(result.validation_label_loss)
+
+
 def test_the_test_line_names_the_epoch_that_was_selected(finished):
     (line,) = lines(finished, "evaluation")
     assert (line["epoch"], line["step"]) == (read_result(finished).selected_epoch, read_result(finished).steps)

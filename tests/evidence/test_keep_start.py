@@ -1,8 +1,9 @@
 """A probe is kept as a teacher that `teacher.weights` and `teacher.test_logits` take."""
 
+import pytest
 import torch
 from safetensors.torch import load_file
-from tools.probe_teacher import keep_start
+from tools.keep_start import keep_start
 
 from tpkd.config.loading import config_yaml, resolve_config
 from tpkd.data.configured import load_data
@@ -37,3 +38,6 @@ def test_the_start_becomes_a_teacher_of_other_samples(tmp_path):
     images = torch.from_numpy(test.inputs).permute(0, 3, 1, 2).float() / 16
     torch.testing.assert_close(network(images), kept["logits"], rtol=1e-4, atol=1e-4)
     assert kept["labels"].tolist() == test.labels.tolist()
+    validation = load_file(tmp_path / "teacher" / "validation-logits.safetensors")
+    right = validation["logits"].argmax(-1) == validation["labels"]
+    assert right.double().mean().item() == pytest.approx(accuracies["validation"])
