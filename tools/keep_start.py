@@ -27,7 +27,8 @@ def keep_start(path: str, overrides: Sequence[str] = ()) -> dict[str, float]:
     dataset, accelerator = load_data(config, "train"), start_accelerator(config)
     student = build_student(config, dataset, directory=directory)
     accuracies = {}
-    parts = {TEST_LOGITS_NAME: load_data(config, "test"), VALIDATION_LOGITS_NAME: load_validation(config)}
+    tested = load_data(config, "test") if config.evaluation.test else None
+    parts = {TEST_LOGITS_NAME: tested, VALIDATION_LOGITS_NAME: load_validation(config)}
     for name, part in parts.items():
         if part is not None:
             found = evaluate(student, part, student_preparation(config, part), accelerator, config)
