@@ -301,13 +301,13 @@ def _evaluate(run: Run, dataset: Dataset, kind: str, progress: Progress, log: Ru
 def _finish(run: Run, progress: Progress, log: RunLog, hold: Hold) -> RunResult:
     """Evaluate the student that counts: that of the last epoch, or the one that the validation part selects."""
     config, directory, best = run.config, hold.directory, None
-    validated: Evaluation | Best | None
-    validated = answers = _validate(run, progress, log, config.epochs)
+    validation = _validate(run, progress, log, config.epochs)
+    validated: Evaluation | Best | None = validation
     if progress.best is not None:
         validated = best = progress.best
         run.student.load_state_dict(best.state)
-        if run.validation_dataset is not None:
-            answers = evaluate(run.student, run.validation_dataset, run.preparation, run.accelerator, config)
+        if best.epoch != config.epochs and run.validation_dataset is not None:
+            validation = evaluate(run.student, run.validation_dataset, run.preparation, run.accelerator, config)
     found = _test(run, progress, log, config.epochs if best is None else best.epoch)
     result = RunResult(
         objective=config.objective.name,
@@ -340,8 +340,8 @@ def _finish(run: Run, progress: Progress, log: RunLog, hold: Hold) -> RunResult:
         save_weights(run.student, directory / STUDENT_NAME, run.dataset.class_names, dtype=precision)
         if found is not None:
             found.publish(directory / TEST_LOGITS_NAME, run.test_dataset.class_names)
-        if answers is not None:
-            answers.publish(directory / VALIDATION_LOGITS_NAME, run.dataset.class_names)
+        if validation is not None:
+            validation.publish(directory / VALIDATION_LOGITS_NAME, run.dataset.class_names)
         log.note(_summary(result))
         # After all that a run needs to get here, because one with a result is never continued.
         write_file(directory / run_directory.RESULT_NAME, result.to_json())
