@@ -1,9 +1,9 @@
 """Rates at which other methods take steps as long as TPKD's, from committed records: `python tools/step_length.py`.
 
-Under SGD with a constant rate, a step is as long as the gradient. In the first run (results/cpu-vision) the gradients of
-KD, DKD and DHKD are longer than TPKD's, so they also moved further. configs/evidence-step-length.yaml repeats that run with
-their rates multiplied by the ratio of mean gradient norms. Norms are those of all trained parameters, for DHKD with its
-second head; a smaller rate also shrinks the weights less.
+Under SGD with a constant rate, a step is as long as the gradient. In the first run (results/cpu-vision) the gradients
+of KD, DKD and DHKD are longer than TPKD's, so they also moved further. configs/evidence-step-length.yaml repeats that
+run with their rates multiplied by the ratio of mean gradient norms. Norms are those of all trained parameters, for DHKD
+with its second head; a smaller rate also shrinks the weights less.
 """
 
 import json
@@ -35,4 +35,5 @@ def scaled_rate(objective: str, reference: str = "tpkd", run: Path = RUN) -> flo
 
 if __name__ == "__main__":
     for name in SCALED:
-        print(f"{name}: mean gradient norm {mean_norm(name):.3f}, TPKD's {mean_norm('tpkd'):.3f}, rate {scaled_rate(name)}")
+        norms = f"mean gradient norm {mean_norm(name):.3f}, TPKD's {mean_norm('tpkd'):.3f}"
+        print(f"{name}: {norms}, rate {scaled_rate(name)}")

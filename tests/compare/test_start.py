@@ -69,7 +69,7 @@ def test_several_teachers_answer_with_the_average_of_their_probabilities(tmp_pat
     unknown = ("teachers.1.model=null", "teachers.1.weights=null", "teachers.1.options={}")
     notes.clear()
     partly = prepare(plan(*unknown), lambda *stage: None, notes.append)
-    assert (partly.teacher.accuracy, partly.fingerprints) == (None, shared.fingerprints(42))
+    assert (partly.teacher.accuracy, partly.fingerprints(42)) == (None, shared.fingerprints(42))
     assert any(note.startswith("teachers.1: The teacher is right on") for note in notes)
     with pytest.raises(InputError, match="teachers: expected one teacher, found 2: objective 'dhkd'"):
         prepare(plan_grid(path, methods=["ce", "dhkd"], seeds=[42]), lambda *stage: None)

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-
 from tools.step_length import RATE, RUN, SCALED, mean_norm, scaled_rate
+
 from tpkd.config.loading import load_config
 
 CONFIGS = Path(__file__).parents[2] / "configs"
