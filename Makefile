@@ -4,7 +4,8 @@ BIN := .venv/bin
 WORKERS ?= 2
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test test-timm test-triton test-baseline test-faults check bench docs browser paper evidence evidence-features wheel
+.PHONY: help demo test test-timm test-triton test-baseline test-faults check bench docs browser paper evidence
+.PHONY: evidence-features wheel
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16

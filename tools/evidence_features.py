@@ -121,9 +121,9 @@ def smoothed_probe(features: Tensor, labels: Tensor, num_classes: int, *, C: flo
 
 def _save_part(path: Path, dataset: Dataset, features: NDArray[np.float32], kept: NDArray[np.bool_]) -> None:
     ids = np.array([f"{dataset.split}-{position}" for position in np.flatnonzero(kept)])
-    arrays = {"features": features[kept], "labels": dataset.labels[kept], "ids": ids}
+    names = np.array(dataset.class_names)
     with publish(path) as file:
-        np.savez(file, **arrays, class_names=np.array(dataset.class_names))
+        np.savez(file, features=features[kept], labels=dataset.labels[kept], ids=ids, class_names=names)
 
 
 def _save_teacher(path: Path, dataset: Dataset, linear: nn.Linear) -> None:
