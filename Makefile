@@ -42,8 +42,8 @@ browser: ## install Chromium for the page tests (Debian and Ubuntu)
 		sudo=$$([ "$$(id -u)" = 0 ] || echo sudo); \
 		$$sudo apt-get update -qq && $$sudo apt-get install -y -qq --no-install-recommends chromium; }
 
-evidence: .venv/installed-dev ## rewrite the tables of docs/evidence.md from results/
-	$(BIN)/python tools/evidence_page.py
+evidence: .venv/installed-dev ## rewrite the tables, figures and answers of docs/evidence.md, README.md and others from results/
+	$(BIN)/python -m tools.evidence_page
 
 paper: .venv/installed-dev ## rewrite PAPER.md from docstrings and tests
 	$(BIN)/python tools/paper_index.py

@@ -115,7 +115,11 @@ def test_knowledge_remains_above_what_two_seeds_differ_by():
 
 
 def test_a_continuation_needs_both_losses():
-    lower, higher, noise = [-0.1, -0.11, -0.09, -0.1, -0.1] * 2, [0.01, 0.011, 0.012, 0.009, 0.01] * 2, [0.01, -0.01] * 5
+    lower, higher, noise = (
+        [-0.1, -0.11, -0.09, -0.1, -0.1] * 2,
+        [0.01, 0.011, 0.012, 0.009, 0.01] * 2,
+        [0.01, -0.01] * 5,
+    )
     assert judge_continuation(lower, noise) == SUPPORTED
     assert judge_continuation(lower, lower) == SUPPORTED
     assert judge_continuation(lower, higher) == "not supported: the label loss ends higher"

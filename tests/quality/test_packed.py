@@ -43,7 +43,12 @@ def test_every_value_comes_back_within_half_a_step(tmp_path, scale):
     np.testing.assert_array_equal(read.temperatures, scores.temperatures)
     half = STEP / 2 + 1e-9  # rounding of the value itself
     # A loss or a log-probability moves by no more than its log-odds; a margin is a sum of two rounded numbers.
-    for name, within in (("log_misses", half), ("log_losses", 2 * half), ("margins", 2 * half), ("fitted_losses", half)):
+    for name, within in (
+        ("log_misses", half),
+        ("log_losses", 2 * half),
+        ("margins", 2 * half),
+        ("fitted_losses", half),
+    ):
         np.testing.assert_allclose(getattr(read, name), getattr(scores, name), rtol=0, atol=within, err_msg=name)
     others = np.exp(scores.log_misses)
     # d(p^2 + s (1-p)^2) <= 2 max(p, 1-p) dp + ds (1-p)^2, with dp <= p (1-p) STEP/2 and ds <= 1/128

@@ -1,13 +1,13 @@
 """Scores of every test example for every seed of a method, packed into a small file that NumPy alone can open.
 
-What one column implies about another is not stored twice: where an answer is right, its probability is that of the label;
-where it is wrong, the least margin gives the label's probability. The rest are whole multiples of 1/32 nat, stored per
-example as differences from the median over seeds.
+What one column implies about another is not stored twice: where an answer is right, its probability is that of the
+label; where it is wrong, the least margin gives the label's probability. The rest are whole multiples of 1/32 nat, stored
+per example as differences from the median over seeds.
 """
 
 import io
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 

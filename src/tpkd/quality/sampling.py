@@ -65,10 +65,11 @@ def two_way_error(differences: Num[np.ndarray, "seeds rows"]) -> float:
 
     With x_si = mean + seed_s + sample_i + rest_si, the variance of the mean over S seeds and n samples is
     V_seed/S + V_sample/n + V_rest/(S n). The variance of the means by seed contains the first and the last term, that
-    of the means by sample the second and the last, so the last is taken off once. Never below the error over seeds alone.
+    of the means by sample the second and the last, so the last is taken off once. It is never below the error over
+    seeds alone.
 
     Args:
-        differences: a value per seed and test sample, such as right minus right of another method; at least two of both.
+        differences: a value per seed and test sample, such as right minus right of another method; two or more of each.
 
     Example:
         >>> by_seed, by_sample = np.array([[0.0], [1.0], [2.0]]), np.array([[0.0, 3.0, 6.0, 3.0]])

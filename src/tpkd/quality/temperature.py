@@ -13,8 +13,8 @@ _STEPS = 60
 def fit_temperature(logits: Num[np.ndarray, "rows classes"], labels: Int[np.ndarray, " rows"]) -> float:
     """The temperature at which the mean negative log-likelihood of labels is least (Guo et al. 2017).
 
-    argmin_T of -mean log softmax(z/T)_y. It is convex in a = 1/T, with the derivative mean(E_p[z] - z_y); Newton's steps
-    are taken inside a bracket that halves where they leave it.
+    argmin_T of -mean log softmax(z/T)_y. It is convex in a = 1/T, with the derivative mean(E_p[z] - z_y); Newton's
+    steps are taken inside a bracket that halves where they leave it.
 
     Example:
         >>> probs = np.array([[0.75, 0.25]] * 4)

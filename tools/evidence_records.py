@@ -1,0 +1,282 @@
+"""Bring the cells of a grid into results/: `python -m tools.evidence_records results/NAME GRID [GRID ...]`.
+
+GRID is a directory of `tpkd compare`, finished or not. Cells that were brought before stay, and are read again only if
+their test logits have changed; what is brought a second time gives the same bytes. Logits come from the grid. Grids
+that did not keep those of the validation samples, on which the temperature is fitted, or of the start are asked again:
+call this where the relative paths of their configurations hold.
+"""
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tools.evidence.setting import (
+    EXAMPLES_NAME,
+    LABELS_NAME,
+    RECORD_NAME,
+    START,
+    TEACHER,
+    CellFacts,
+    MethodFacts,
+    SettingRecord,
+)
+
+from tpkd.arrays import open_array
+from tpkd.compare.cells import kept_files, read_final, read_metrics
+from tpkd.compare.record import CellCurves
+from tpkd.compare.reporting import catalogue
+from tpkd.compare.start import TEACHER_NAME
+from tpkd.config.loading import load_config
+from tpkd.config.output import literal_output
+from tpkd.config.schema import RunConfig
+from tpkd.data.configured import load_data, load_validation
+from tpkd.errors import InputError
+from tpkd.files import read_parsed, sha256, write_file
+from tpkd.models.preparation import student_preparation
+from tpkd.models.student import build_student
+from tpkd.quality.packed import ExampleScores, read_packed, stack_scores, write_packed
+from tpkd.quality.scores import RowScores, score_rows
+from tpkd.quality.temperature import fit_temperature, losses_at
+from tpkd.student.loading import load_student
+from tpkd.theory import diagnose
+from tpkd.training.directory import CONFIG_NAME, STUDENT_NAME, TEST_LOGITS_NAME, read_result
+from tpkd.training.evaluation import evaluate
+from tpkd.training.log import METRICS_NAME
+from tpkd.training.run import start_accelerator
+
+VALIDATION_LOGITS_NAME = "validation-logits.safetensors"
+
+Scored = tuple[RowScores, float | None, np.ndarray | None]
+"""Scores of the examples, fitted temperature, and losses at that temperature."""
+
+
+def bring(target: Path, grids: Iterable[Path]) -> SettingRecord:
+    """Write or update the records of a setting from the finished cells of grids."""
+    before = read_parsed(target / RECORD_NAME, SettingRecord.from_json)
+    cells = {(cell.method, cell.seed): cell for cell in (before.cells if before else ())}
+    methods = {method.name: method for method in (before.methods if before else ())}
+    found = {_key(path): path for grid in grids for path in _finished(grid)}
+    if not found and before is None:
+        raise InputError(f"{target}: expected finished cells to bring, found none")
+    labels = _labels(target, found.values())
+    for name in sorted({method for method, _ in found}):
+        by_seed: dict[int, Scored] = {}
+        for (method, seed), path in found.items():
+            if method == name:
+                checksum = sha256(path / TEST_LOGITS_NAME)
+                known = cells.get((name, seed))
+                if known is None or known.logits_sha256 != checksum:
+                    by_seed[seed] = _scored(path, labels)
+                cells[name, seed] = _facts(name, seed, path, checksum)
+                methods[name] = _method(path)
+        _pack(target, name, by_seed, labels)
+    _bring_start(target, found, labels)
+    for path in found.values():
+        for study in sorted(path.glob("studies/*.json")):
+            (target / "studies" / path.name).mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(study, target / "studies" / path.name / study.name)
+    order = {method.name: place for place, method in enumerate(catalogue().methods)}
+    listed = sorted(methods.values(), key=lambda each: (order[each.objective], each.name != each.objective, each.name))
+    places = {method.name: place for place, method in enumerate(listed)}
+    path = next(iter(found.values()), None)
+    whole = all(key in found for key in cells if key[0] == "ce")
+    record = SettingRecord(
+        **(_data(path) if path is not None else {key: getattr(before, key) for key in _DATA}),
+        methods=tuple(listed),
+        cells=tuple(sorted(cells.values(), key=lambda cell: (places[cell.method], cell.seed))),
+        noise_floor=_noise_floor(found) if whole or before is None else before.noise_floor,
+    )
+    write_file(target / RECORD_NAME, _compact(record))
+    return record
+
+
+def _compact(record: SettingRecord) -> str:
+    """A line per method and cell: curves are long, and a number per line is longer."""
+    text = json.dumps(record.to_dict(), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return re.sub(r'(?<=[\[,])(?=\{"(?:method|name)":)', "\n", text) + "\n"
+
+
+_DATA = ("data", "classes", "train_samples", "test_samples")
+
+
+def _finished(grid: Path) -> Iterator[Path]:
+    for path in sorted(grid.glob(f"*/{TEST_LOGITS_NAME}")):
+        if read_result(path.parent) is not None:
+            yield path.parent
+
+
+@cache
+def _config(path: Path) -> RunConfig:
+    return load_config(path / CONFIG_NAME, [("output", literal_output(path))])
+
+
+def _name(config: RunConfig) -> str:
+    return str(getattr(config.objective, "variant", None) or config.objective.name)
+
+
+def _key(path: Path) -> tuple[str, int]:
+    config = _config(path)
+    return _name(config), config.seed
+
+
+def _method(path: Path) -> MethodFacts:
+    config = _config(path)
+    name, objective = _name(config), config.objective.name
+    settings = dict(config.objective.settings)
+    title = catalogue().title(objective)
+    symbols = {"temperature": "T", "alpha": "α", "beta": "β"}
+    if name != objective:
+        said = [
+            f"{symbols.get(key, key)} = {value:g}" for key, value in settings.items() if isinstance(value, int | float)
+        ]
+        title = f"{title} ({', '.join(said)})" if said else f"{title} ({name.removeprefix(objective + '-')})"
+    return MethodFacts(name, title, objective, settings, config.optimizer.learning_rate)
+
+
+def _data(path: Path) -> dict[str, Any]:
+    config = _config(path)
+    train, test = (load_data(config, split) for split in ("train", "test"))
+    return {"data": test.name, "classes": test.num_classes, "train_samples": len(train), "test_samples": len(test)}
+
+
+def _array(path: Path, key: str) -> np.ndarray:
+    array = open_array(path, key=key)
+    found: np.ndarray = torch.cat(list(array.blocks(max(1, array.shape[0])))).numpy()
+    return found
+
+
+def _labels(target: Path, cells: Iterable[Path]) -> np.ndarray:
+    """The labels of all cells, which are to be the same; kept beside the scores."""
+    path = target / EXAMPLES_NAME / LABELS_NAME
+    known = np.load(path, allow_pickle=False).astype(np.int64) if path.exists() else None
+    for cell in cells:
+        labels = _array(cell / TEST_LOGITS_NAME, "labels").astype(np.int64)
+        if known is not None and not np.array_equal(known, labels):
+            raise InputError(f"{cell}: expected the test labels of {path}, found others")
+        known = labels
+    assert known is not None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        np.save(path, known.astype(np.min_scalar_type(int(known.max()))))
+    return known
+
+
+def _scored(path: Path, labels: np.ndarray) -> Scored:
+    logits = _array(path / TEST_LOGITS_NAME, "logits").astype(np.float64)
+    kept = path / VALIDATION_LOGITS_NAME
+    if kept.exists():
+        return _fitted(logits, labels, _array(kept, "logits"), _array(kept, "labels").astype(np.int64))
+    config = _config(path)
+    validation = load_validation(config)
+    if validation is None or not (path / STUDENT_NAME).exists():
+        return score_rows(logits, labels), None, None
+    student = load_student(path)
+    said = evaluate(student.module, validation, student.preparation, start_accelerator(config), config).logits
+    return _fitted(logits, labels, said.numpy(), validation.labels)
+
+
+def _fitted(logits: np.ndarray, labels: np.ndarray, validation: np.ndarray, validation_labels: np.ndarray) -> Scored:
+    temperature = fit_temperature(validation, validation_labels)
+    return score_rows(logits, labels), temperature, losses_at(logits, labels, temperature)
+
+
+def _facts(name: str, seed: int, path: Path, checksum: str) -> CellFacts:
+    result = read_result(path)
+    assert result is not None
+    _, curves, _ = read_metrics(path / METRICS_NAME)
+    final = read_final(kept_files(path.parent, path.name)[2])
+    return CellFacts(name, seed, round(result.seconds, 1), checksum, _rounded(curves), final)
+
+
+def _rounded(curves: CellCurves | None) -> CellCurves | None:
+    """Five digits of each number: curves are drawn, not computed with."""
+    if curves is None:
+        return None
+    names = ("label_loss", "conditional_loss", "blocked_share")
+    return replace(curves, **{name: tuple(float(f"{value:.5g}") for value in getattr(curves, name)) for name in names})
+
+
+def _pack(target: Path, name: str, by_seed: dict[int, Scored], labels: np.ndarray) -> None:
+    """Add scores to those of the same method that are there already."""
+    path = target / EXAMPLES_NAME / f"{name}.npz"
+    if path.exists():
+        by_seed = _unstacked(read_packed(path, labels)) | by_seed
+    if by_seed:
+        write_packed(path, stack_scores(by_seed), labels)
+
+
+def _unstacked(scores: ExampleScores) -> dict[int, Scored]:
+    found: dict[int, Scored] = {}
+    for place, seed in enumerate(scores.seeds):
+        names = ("predictions", "log_misses", "log_losses", "margins", "squares")
+        rows = RowScores(*(getattr(scores, name)[place] for name in names))
+        temperature = float(scores.temperatures[place])
+        known = not np.isnan(temperature)
+        found[seed] = (rows, temperature if known else None, scores.fitted_losses[place] if known else None)
+    return found
+
+
+def _bring_start(target: Path, found: dict[tuple[str, int], Path], labels: np.ndarray) -> None:
+    """Scores of the start of every seed, or of the one that all share under seed 0, and of the teacher."""
+    path = target / EXAMPLES_NAME / f"{START}.npz"
+    known = read_packed(path, labels).seeds if path.exists() else ()
+    starts: dict[int, Scored] = {}
+    for (_, seed), cell in sorted(found.items()):
+        own, shared = cell.parent / f"start-{seed}.npy", cell.parent / "start.npy"
+        key = seed if own.exists() else 0
+        if key not in known and key not in starts:
+            kept = own if own.exists() else shared
+            logits = _array(kept, "logits") if kept.exists() else _start(cell)
+            starts[key] = (score_rows(logits, labels), None, None)
+    _pack(target, START, starts, labels)
+    for grid in sorted({cell.parent for cell in found.values()}):
+        if (grid / TEACHER_NAME).exists():
+            _pack(target, TEACHER, {0: (score_rows(_array(grid / TEACHER_NAME, "logits"), labels), None, None)}, labels)
+
+
+def _start(cell: Path) -> np.ndarray:
+    config = _config(cell)
+    train, test, accelerator = load_data(config, "train"), load_data(config, "test"), start_accelerator(config)
+    student = build_student(config, train, directory=cell.parent, device=accelerator.device)
+    found: np.ndarray = evaluate(student, test, student_preparation(config, test), accelerator, config).logits.numpy()
+    return found
+
+
+def _noise_floor(found: dict[tuple[str, int], Path]) -> tuple[float, ...]:
+    """Of CE students by pairs of seeds: 1 and 2, 3 and 4, and so on; so that no student is in two pairs."""
+    cells = [path for (method, _), path in sorted(found.items()) if method == "ce"]
+    floors = []
+    for one, other in list(pairwise(cells))[::2]:
+        teacher = one.parent / TEACHER_NAME
+        if not teacher.exists():
+            return ()
+        first, second = (torch.from_numpy(_array(path / TEST_LOGITS_NAME, "logits")).double() for path in (one, other))
+        labels = torch.from_numpy(_array(one / TEST_LOGITS_NAME, "labels")).long()
+        blocked = diagnose(first, torch.from_numpy(_array(teacher, "logits")).double(), labels).blocked
+        if blocked.any():
+            floors.append(diagnose(first[blocked], second[blocked], labels[blocked]).conditional_loss.mean().item())
+    return tuple(floors)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit("usage: python -m tools.evidence_records results/NAME GRID [GRID ...]")
+    try:
+        made = bring(Path(sys.argv[1]), [Path(grid) for grid in sys.argv[2:]])
+    except InputError as error:
+        sys.exit(str(error))
+    counts = {method.name: sum(cell.method == method.name for cell in made.cells) for method in made.methods}
+    size = sum(path.stat().st_size for path in Path(sys.argv[1]).rglob("*") if path.is_file())
+    print(
+        f"{sys.argv[1]}: {len(made.cells)} cells, {size / 1e6:.1f} MB;",
+        ", ".join(f"{k} {n}" for k, n in counts.items()),
+    )
