@@ -11,7 +11,6 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +18,8 @@ from typing import Any
 
 import numpy as np
 import torch
+import yaml
+
 from tools.evidence.setting import (
     EXAMPLES_NAME,
     LABELS_NAME,
@@ -29,18 +30,17 @@ from tools.evidence.setting import (
     MethodFacts,
     SettingRecord,
 )
-
 from tpkd.arrays import open_array
 from tpkd.compare.cells import kept_files, read_final, read_metrics
 from tpkd.compare.record import CellCurves
 from tpkd.compare.reporting import catalogue
 from tpkd.compare.start import TEACHER_NAME
-from tpkd.config.loading import load_config
+from tpkd.config.loading import MAX_CONFIG_BYTES, load_config
 from tpkd.config.output import literal_output
 from tpkd.config.schema import RunConfig
 from tpkd.data.configured import load_data, load_validation
 from tpkd.errors import InputError
-from tpkd.files import read_parsed, sha256, write_file
+from tpkd.files import read_parsed, read_text, sha256, write_file
 from tpkd.models.preparation import student_preparation
 from tpkd.models.student import build_student
 from tpkd.quality.packed import ExampleScores, read_packed, stack_scores, write_packed
@@ -54,6 +54,7 @@ from tpkd.training.log import METRICS_NAME
 from tpkd.training.run import start_accelerator
 
 VALIDATION_LOGITS_NAME = "validation-logits.safetensors"
+_SYMBOLS = {"temperature": "T", "alpha": "α", "beta": "β"}
 
 Scored = tuple[RowScores, float | None, np.ndarray | None]
 """Scores of the examples, fitted temperature, and losses at that temperature."""
@@ -87,10 +88,13 @@ def bring(target: Path, grids: Iterable[Path]) -> SettingRecord:
     order = {method.name: place for place, method in enumerate(catalogue().methods)}
     listed = sorted(methods.values(), key=lambda each: (order[each.objective], each.name != each.objective, each.name))
     places = {method.name: place for place, method in enumerate(listed)}
-    path = next(iter(found.values()), None)
     whole = all(key in found for key in cells if key[0] == "ce")
     record = SettingRecord(
-        **(_data(path) if path is not None else {key: getattr(before, key) for key in _DATA}),
+        data=before.data if before else str(_plain(next(iter(found.values())))["data"]["name"]),
+        classes=before.classes
+        if before
+        else open_array(next(iter(found.values())) / TEST_LOGITS_NAME, key="logits").shape[1],
+        test_samples=len(labels),
         methods=tuple(listed),
         cells=tuple(sorted(cells.values(), key=lambda cell: (places[cell.method], cell.seed))),
         noise_floor=_noise_floor(found) if whole or before is None else before.noise_floor,
@@ -105,47 +109,37 @@ def _compact(record: SettingRecord) -> str:
     return re.sub(r'(?<=[\[,])(?=\{"(?:method|name)":)', "\n", text) + "\n"
 
 
-_DATA = ("data", "classes", "train_samples", "test_samples")
-
-
 def _finished(grid: Path) -> Iterator[Path]:
     for path in sorted(grid.glob(f"*/{TEST_LOGITS_NAME}")):
         if read_result(path.parent) is not None:
             yield path.parent
 
 
-@cache
 def _config(path: Path) -> RunConfig:
     return load_config(path / CONFIG_NAME, [("output", literal_output(path))])
 
 
-def _name(config: RunConfig) -> str:
-    return str(getattr(config.objective, "variant", None) or config.objective.name)
+@cache
+def _plain(path: Path) -> dict[str, Any]:
+    """The configuration as it is written, whichever keys it has."""
+    found: dict[str, Any] = yaml.safe_load(read_text(path / CONFIG_NAME, MAX_CONFIG_BYTES))
+    return found
 
 
 def _key(path: Path) -> tuple[str, int]:
-    config = _config(path)
-    return _name(config), config.seed
+    config = _plain(path)
+    return config["objective"].get("variant") or config["objective"]["name"], config["seed"]
 
 
 def _method(path: Path) -> MethodFacts:
-    config = _config(path)
-    name, objective = _name(config), config.objective.name
-    settings = dict(config.objective.settings)
+    config, name = _plain(path), _key(path)[0]
+    objective, settings = config["objective"]["name"], config["objective"]["settings"]
     title = catalogue().title(objective)
-    symbols = {"temperature": "T", "alpha": "α", "beta": "β"}
     if name != objective:
-        said = [
-            f"{symbols.get(key, key)} = {value:g}" for key, value in settings.items() if isinstance(value, int | float)
-        ]
-        title = f"{title} ({', '.join(said)})" if said else f"{title} ({name.removeprefix(objective + '-')})"
-    return MethodFacts(name, title, objective, settings, config.optimizer.learning_rate)
-
-
-def _data(path: Path) -> dict[str, Any]:
-    config = _config(path)
-    train, test = (load_data(config, split) for split in ("train", "test"))
-    return {"data": test.name, "classes": test.num_classes, "train_samples": len(train), "test_samples": len(test)}
+        numbers = {key: value for key, value in settings.items() if isinstance(value, int | float)}
+        said = ", ".join(f"{_SYMBOLS.get(key, key)} = {value:g}" for key, value in numbers.items())
+        title = f"{title} ({said or name.removeprefix(f'{objective}-')})"
+    return MethodFacts(name, title, objective, settings, config["optimizer"]["learning_rate"])
 
 
 def _array(path: Path, key: str) -> np.ndarray:
@@ -157,7 +151,7 @@ def _array(path: Path, key: str) -> np.ndarray:
 def _labels(target: Path, cells: Iterable[Path]) -> np.ndarray:
     """The labels of all cells, which are to be the same; kept beside the scores."""
     path = target / EXAMPLES_NAME / LABELS_NAME
-    known = np.load(path, allow_pickle=False).astype(np.int64) if path.exists() else None
+    known: np.ndarray | None = np.load(path, allow_pickle=False).astype(np.int64) if path.exists() else None
     for cell in cells:
         labels = _array(cell / TEST_LOGITS_NAME, "labels").astype(np.int64)
         if known is not None and not np.array_equal(known, labels):
@@ -201,24 +195,24 @@ def _rounded(curves: CellCurves | None) -> CellCurves | None:
     """Five digits of each number: curves are drawn, not computed with."""
     if curves is None:
         return None
-    names = ("label_loss", "conditional_loss", "blocked_share")
-    return replace(curves, **{name: tuple(float(f"{value:.5g}") for value in getattr(curves, name)) for name in names})
+    values = (curves.label_loss, curves.conditional_loss, curves.blocked_share)
+    return CellCurves(curves.epochs, *(tuple(float(f"{value:.5g}") for value in each) for each in values))
 
 
 def _pack(target: Path, name: str, by_seed: dict[int, Scored], labels: np.ndarray) -> None:
     """Add scores to those of the same method that are there already."""
+    if not by_seed:
+        return
     path = target / EXAMPLES_NAME / f"{name}.npz"
     if path.exists():
         by_seed = _unstacked(read_packed(path, labels)) | by_seed
-    if by_seed:
-        write_packed(path, stack_scores(by_seed), labels)
+    write_packed(path, stack_scores(by_seed), labels)
 
 
 def _unstacked(scores: ExampleScores) -> dict[int, Scored]:
     found: dict[int, Scored] = {}
     for place, seed in enumerate(scores.seeds):
-        names = ("predictions", "log_misses", "log_losses", "margins", "squares")
-        rows = RowScores(*(getattr(scores, name)[place] for name in names))
+        rows = scores.of_seed(seed)
         temperature = float(scores.temperatures[place])
         known = not np.isnan(temperature)
         found[seed] = (rows, temperature if known else None, scores.fitted_losses[place] if known else None)

@@ -45,7 +45,6 @@ def write_setting(results, name, shares, *, seeds=range(52, 64), rows=2000, star
     record = SettingRecord(
         "by-hand",
         CLASSES,
-        160,
         rows,
         tuple(MethodFacts(method, method.upper(), method, {}, 0.1) for method in shares),
         tuple(_cell(method, seed, blocked) for method in shares for seed in seeds),

@@ -8,7 +8,6 @@ from tools.evidence.measures import Judged, difference, mean
 from tools.evidence.mechanism import Blocking, Continued, Theorems
 from tools.evidence.setting import Setting
 from tools.evidence.tables import ends
-
 from tpkd.compare.verdicts import EQUAL, FEWEST_SEEDS, NOT_ASKED, NOT_SUPPORTED, SUPPORTED, UNDECIDED
 from tpkd.report.numbers import listed, nats, points, share, signed_nats
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+
 from tools.evidence.measures import difference
 from tools.evidence.setting import Setting
-
 from tpkd.compare.verdicts import measure
 from tpkd.report.charts import BLUE, GREEN, GREY, INK, PURPLE, RUST, STYLE, inline_drawing, percent_axis
 from tpkd.report.numbers import points

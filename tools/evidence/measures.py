@@ -6,8 +6,8 @@ from functools import cache
 from statistics import fmean
 
 import numpy as np
-from tools.evidence.setting import START, Setting
 
+from tools.evidence.setting import START, Setting
 from tpkd.compare.verdicts import AccuracyClaim, Measured, gains, holm, judge_accuracy, measure
 from tpkd.quality.packed import ExampleScores
 from tpkd.quality.sampling import two_way_error
@@ -41,8 +41,7 @@ def _metrics_of(setting: "Keyed", method: str) -> dict[str, dict[int, float]]:
     found: dict[str, dict[int, float]] = {name: {} for name in METRICS}
     for place, seed in enumerate(scores.seeds):
         right = scores.predictions[place] == labels
-        names = ("predictions", "log_misses", "log_losses", "margins", "squares")
-        rows = RowScores(*(getattr(scores, name)[place] for name in names))
+        rows = scores.of_seed(seed)
         confidences = rows.confidences
         errors = expected_errors(-rows.log_misses, right)
         values = {
@@ -89,9 +88,7 @@ def one_seed(scores: ExampleScores | None, seed: int, *, shared: bool = False) -
     """The scores of one seed, or the only ones, where a start is shared by all seeds; None where there are none."""
     if scores is None or (seed not in scores.seeds and not (shared and len(scores.seeds) == 1)):
         return None
-    place = scores.seeds.index(seed) if seed in scores.seeds else 0
-    names = ("predictions", "log_misses", "log_losses", "margins", "squares")
-    return RowScores(*(getattr(scores, name)[place] for name in names))
+    return scores.of_seed(seed if seed in scores.seeds else scores.seeds[0])
 
 
 def mean(setting: Setting, method: str, name: str) -> float | None:

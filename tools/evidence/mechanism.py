@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.evidence.setting import RESULTS, Setting
-
 from tpkd.compare.verdicts import Measured, judge_continuation, judge_growth, judge_remaining, measure
 from tpkd.files import read_text
 from tpkd.mechanism.record import (

@@ -55,7 +55,6 @@ class SettingRecord(Record):
 
     data: str
     classes: int
-    train_samples: int
     test_samples: int
     methods: tuple[MethodFacts, ...]
     """In the order of the tables."""

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from tools.evidence.measures import METRICS, Judged, gain, mean, metrics
 from tools.evidence.mechanism import Continued, blocking
 from tools.evidence.setting import START, TEACHER, Plan, Setting
-
 from tpkd.compare.verdicts import Measured
 from tpkd.report.numbers import FORMATS, count, nats, points, share, signed_nats
 from tpkd.report.tables import Column, Row, Table

@@ -166,7 +166,7 @@ def _continuation(record: ContinuationRecord, paper: bool, title: Title) -> Tabl
     columns = (Column("iteration", text=True), *map(Column, both))
     observed = "on training samples apart from those learned from"
     caption = f"Conditional KL and label loss from {record.state.name} on, in nats, {observed}."
-    curves = [curve for part in (record, *record.repeats) for curve in part.curves]
+    curves = [*record.curves, *(curve for repeat in record.repeats for curve in repeat.curves)]
     notes += [
         *_given(record),
         *_coefficient(record),

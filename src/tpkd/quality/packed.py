@@ -1,8 +1,8 @@
 """Scores of every test example for every seed of a method, packed into a small file that NumPy alone can open.
 
 What one column implies about another is not stored twice: where an answer is right, its probability is that of the
-label; where it is wrong, the least margin gives the label's probability. The rest are whole multiples of 1/32 nat, stored
-per example as differences from the median over seeds.
+label; where it is wrong, the least margin gives the label's probability. The rest are whole multiples of 1/32 nat,
+stored per example as differences from the median over seeds.
 """
 
 import io
@@ -49,6 +49,12 @@ class ExampleScores:
     """Fitted on validation samples; NaN where there were none."""
     fitted_losses: Float[np.ndarray, "seeds rows"]
     """-log p_y at that temperature; NaN without one."""
+
+    def of_seed(self, seed: int) -> RowScores:
+        """The scores of one network."""
+        place = self.seeds.index(seed)
+        columns = (self.predictions, self.log_misses, self.log_losses, self.margins, self.squares)
+        return RowScores(*(column[place] for column in columns))
 
 
 def write_packed(path: Path, scores: ExampleScores, labels: Int[np.ndarray, " rows"]) -> None:
@@ -105,13 +111,14 @@ def stack_scores(
     missing = np.full(rows[0].log_losses.shape, np.nan)
     fitted = [by_seed[seed][1:] for seed in seeds]
     return ExampleScores(
-        seeds,
-        *(
-            np.stack([getattr(each, name) for each in rows])
-            for name in ("predictions", "log_misses", "log_losses", "margins", "squares")
-        ),
-        np.array([np.nan if temperature is None else temperature for temperature, _ in fitted]),
-        np.stack([missing if losses is None else losses for _, losses in fitted]),
+        seeds=seeds,
+        predictions=np.stack([each.predictions for each in rows]),
+        log_misses=np.stack([each.log_misses for each in rows]),
+        log_losses=np.stack([each.log_losses for each in rows]),
+        margins=np.stack([each.margins for each in rows]),
+        squares=np.stack([each.squares for each in rows]),
+        temperatures=np.array([np.nan if temperature is None else temperature for temperature, _ in fitted]),
+        fitted_losses=np.stack([missing if losses is None else losses for _, losses in fitted]),
     )
 
 

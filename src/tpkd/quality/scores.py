@@ -43,7 +43,7 @@ class RowScores:
     def brier(self) -> Float[np.ndarray, " rows"]:
         """Squared distance between the probabilities and the label as a one-hot vector, in [0, 2]."""
         # (1 - p_y)^2 replaces p_y^2 in the sum of squares.
-        return np.maximum(self.squares - 2 * np.exp(-self.log_losses) + 1, 0.0)
+        return np.asarray(np.maximum(self.squares - 2 * np.exp(-self.log_losses) + 1, 0.0))
 
 
 def score_rows(logits: Num[np.ndarray, "rows classes"], labels: Int[np.ndarray, " rows"]) -> RowScores:
