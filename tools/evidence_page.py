@@ -22,7 +22,6 @@ from tools.evidence.tables import (
     overview_table,
     settings_table,
 )
-
 from tpkd.report.tables import to_markdown
 
 PAGE = ROOT / "docs" / "evidence.md"
@@ -103,7 +102,7 @@ def read_findings(results: Path = RESULTS) -> tuple[tuple[Plan, ...], Findings]:
     judged = {}
     for family in {plan.family for plan in plans}:
         of_family = [setting for setting in settings if setting.plan.family == family]
-        judged.update(judge(claims, of_family, sum(plan.family == family for plan in plans)))
+        judged.update(judge(claims, [plan for plan in plans if plan.family == family], of_family))
     blocked = {setting.plan.name: found for setting in settings if (found := blocking(setting)) is not None}
     continued = {setting.plan.name: tuple(continuations(setting.directory)) for setting in settings}
     return plans, Findings(settings, judged, blocked, continued, count_theorems(results))

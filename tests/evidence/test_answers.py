@@ -79,11 +79,17 @@ def test_settings_that_disagree_are_both_named(tmp_path):
 
 
 def test_a_grid_that_is_not_finished_says_so_and_decides_nothing(tmp_path):
-    write_setting(tmp_path, "features-hwu-a", WORSE | {"tpkd-t4": 0.7}, seeds=range(52, 56))
-    assert "20 of 540 cells" in part("features-hwu-a", tmp_path).lower()
-    assert "no verdict: 4 of 10 seeds" in part("overview", tmp_path)
-    assert "These runs do not decide it" in said(tmp_path, "When should I use")
+    write_setting(tmp_path, "features-hwu-a", WORSE | {"tpkd-t4": 0.7}, partial=True)
+    assert "60 of 540 cells" in part("features-hwu-a", tmp_path).lower()
+    assert "no verdict yet: 60 of 540 cells: +20." in part("overview", tmp_path)
+    assert "** No verdict yet. TPKD at T = 4, β = 1 minus CE" in said(tmp_path, "When should I use")
     assert "Nothing of this setting has been recorded yet" in part("features-clinc-c", tmp_path)
+
+
+def test_few_seeds_decide_nothing(tmp_path):
+    write_setting(tmp_path, "features-hwu-a", WORSE | {"tpkd-t4": 0.7}, seeds=range(52, 61))
+    assert "no verdict: 9 of 10 seeds" in part("overview", tmp_path)
+    assert "** No verdict yet. " in said(tmp_path, "When KD instead")
 
 
 def test_without_any_record_nothing_is_answered(tmp_path):
@@ -110,3 +116,22 @@ def test_the_same_records_give_the_same_page_and_figures(tmp_path):
     assert first == second
     assert sorted(first) == ["evidence-curves-features-hwu-a.svg", "evidence-forest-features-hwu-a.svg"]
     assert "TPKD-T4" in first["evidence-forest-features-hwu-a.svg"]
+
+
+@pytest.mark.parametrize(
+    ("matched", "expected"),
+    [(0.5, "Not for the most part"), (0.68, "For the most part"), (0.7, "Yes"), (0.8, "Yes")],
+)
+def test_the_lead_over_kd_is_asked_again_at_the_same_step_length(tmp_path, matched, expected):
+    shares = {"ce": 0.6, "kd": 0.5, "tpkd": 0.7, "kd-step": matched}
+    write_setting(tmp_path, "step-length", shares, start=0.9)
+    line = said(tmp_path, "step length?")
+    assert f"{expected}: TPKD − KD is +20." in line
+    assert said(tmp_path, "When KD instead").endswith("Not run yet: no verdict.")  # a check, not a setting that asks
+    assert "this setting does not ask" in part("step-length", tmp_path)
+
+
+def test_rules_of_choice_that_do_not_hold_are_named(tmp_path):
+    write_setting(tmp_path, "features-hwu-a", WORSE, start=0.6, blocked=(0.0, 0.05))
+    (row,) = (line for line in part("settings", tmp_path).splitlines() if "HWU64 features, teacher A" in line)
+    assert "| CE does not gain; blocked not in 10–70 % |" in row

@@ -1,5 +1,7 @@
 """Metrics and differences from packed scores, against what the logits themselves give."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.special import log_softmax, softmax
@@ -90,13 +92,20 @@ def test_what_cross_entropy_gains(made):
 
 def test_claims_of_a_family_are_judged_together(made, tmp_path):
     setting, claims, *_ = made
-    found = {(each.claim.left, each.claim.right): each for each in judge(claims, [setting], 2)["features-hwu-a"]}
+    found = {
+        (each.claim.left, each.claim.right): each
+        for each in judge(claims, [setting.plan, replace(setting.plan, name="features-hwu-c")], [setting])[
+            "features-hwu-a"
+        ]
+    }
     assert found["tpkd-t4", "kd"].verdict == SUPPORTED
     assert found["tpkd", "kd"].verdict == NOT_SUPPORTED
     assert found["tpkd", "kd-t1"].verdict == "not run"
     assert found["tpkd", "kd-t1"].adjusted == 1.0
-    alone = {(each.claim.left, each.claim.right): each for each in judge(claims, [setting], 1)["features-hwu-a"]}
+    alone = {
+        (each.claim.left, each.claim.right): each for each in judge(claims, [setting.plan], [setting])["features-hwu-a"]
+    }
     assert found["tpkd", "ce"].adjusted >= alone["tpkd", "ce"].adjusted
     write_setting(tmp_path, "features-hwu-a", SHARES, start=0.9)
     _, _, (lost,) = read_settings(tmp_path)
-    assert {each.verdict for each in judge(claims, [lost], 2)["features-hwu-a"]} == {NOT_ASKED, "not run"}
+    assert {each.verdict for each in judge(claims, [lost.plan], [lost])["features-hwu-a"]} == {NOT_ASKED, "not run"}

@@ -1,7 +1,7 @@
 """The first screen of the page and what other pages say of it: sentences chosen by verdicts, with their numbers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from tools.evidence.measures import Judged, difference, mean
@@ -9,7 +9,7 @@ from tools.evidence.mechanism import Blocking, Continued, Theorems
 from tools.evidence.setting import Setting
 from tools.evidence.tables import ends
 from tpkd.compare.verdicts import EQUAL, FEWEST_SEEDS, NOT_ASKED, NOT_SUPPORTED, SUPPORTED, UNDECIDED
-from tpkd.report.numbers import listed, nats, points, share, signed_nats
+from tpkd.report.numbers import listed, nats, percent, points, share, signed_nats
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,15 @@ class Findings:
             for each in self.judged[setting.plan.name]
             if (each.claim.left, each.claim.right) == (left, right) and each.found is not None
         ]
+
+    def decides(self, left: str, right: str) -> bool:
+        """Whether there is a verdict on a claim in any setting, if only that it cannot be told."""
+        return bool(self.with_verdict(left, right, SUPPORTED, NOT_SUPPORTED, EQUAL, UNDECIDED))
+
+    @property
+    def asking(self) -> "Findings":
+        """Without settings that check something else, which have claims of their own."""
+        return replace(self, settings=[setting for setting in self.settings if not setting.plan.claims])
 
     def with_verdict(self, left: str, right: str, *verdicts: str) -> list[tuple[Setting, Judged]]:
         """A claim in the settings in which it came out so."""
@@ -54,6 +63,7 @@ def outcome(findings: Findings, left: str, right: str) -> str:
 
 def answers(findings: Findings) -> list[tuple[str, str]]:
     """Question and answer, at most ten."""
+    checks, findings = findings, findings.asking
     return [
         ("When should I use TPKD?", _when(findings)),
         ("At which temperature?", _temperature(findings)),
@@ -63,6 +73,7 @@ def answers(findings: Findings) -> list[tuple[str, str]]:
         ("What does accuracy hide?", _hidden(findings)),
         ("Is imitation blocked?", _blocked(findings)),
         ("Does the gain accumulate?", _accumulates(findings)),
+        ("Was the first run's lead over KD one of step length?", _step_length(checks)),
         ("Does the theory hold?", _theory(findings)),
     ]
 
@@ -80,6 +91,8 @@ def _when(findings: Findings) -> str:
         said = f"With a teacher at hand, instead of cross-entropy (CE): it ends above CE in {whole}"
     elif below and not above:
         said = "Not for accuracy: it ends above CE nowhere"
+    elif not findings.decides("tpkd-t4", "ce"):
+        said = "No verdict yet"
     elif above:
         counts = f"above cross-entropy (CE) in {len(above)} and below in {len(below)} of {len(asked)} settings"
         said = f"It depends: it ends {counts}"
@@ -96,6 +109,8 @@ def _temperature(findings: Findings) -> str:
         said = "T = 4, β = 1 rather than the paper's T = 1, β = 1/2"
     elif below and not above:
         said = "The paper's T = 1, β = 1/2 rather than T = 4, β = 1"
+    elif not findings.decides("tpkd-t4", "tpkd"):
+        said = "No verdict yet"
     elif above:
         said = "It depends on the data"
     else:
@@ -111,14 +126,27 @@ def _instead(findings: Findings) -> str:
         said = "Where only accuracy counts: KD (T = 4) ends above TPKD at T = 4, β = 1 wherever the runs decide"
     elif above and not below:
         said = "Not for accuracy: TPKD at T = 4, β = 1 ends above KD (T = 4) wherever the runs decide"
+    elif not findings.decides("tpkd-t4", "kd"):
+        said = "No verdict yet"
     elif above:
         said = f"Where it was ahead: KD (T = 4) ends above in {len(below)}, below in {len(above)} settings"
     else:
         said = "Accuracy is no reason for either: these runs do not tell KD (T = 4) from TPKD at T = 4, β = 1"
     return (
         f"{said}. TPKD at T = 4, β = 1 minus KD: {outcome(findings, 'tpkd-t4', 'kd')}. "
-        f"The paper's TPKD minus KD: {outcome(findings, 'tpkd', 'kd')}."
+        f"The paper's TPKD minus KD: {outcome(findings, 'tpkd', 'kd')}.{_highest(findings)}"
     )
+
+
+def _highest(findings: Findings) -> str:
+    """The method with the highest mean accuracy in every setting, whichever it is."""
+    found = []
+    for setting in findings.settings:
+        means = {method.name: mean(setting, method.name, "accuracy") or 0.0 for method in setting.record.methods}
+        if setting.finished and means:
+            best = max(means, key=lambda name: means[name])
+            found.append(f"{setting.plan.title}: {setting.title(best)} {percent(means[best])} %")
+    return f" Highest mean of all methods: {', '.join(found)}." if found else ""
 
 
 def _average(findings: Findings, method: str, name: str) -> float | None:
@@ -174,6 +202,8 @@ def _price(findings: Findings) -> str:
     said = f"At most half a point of accuracy in {len(held)} of {len(asked)} settings"
     if broken:
         said += f", more in {len(broken)}"
+    if not findings.decides(*pair):
+        said = "No verdict yet"
     numbers = ", ".join(
         f"{setting.plan.title} {points(each.found.over_both.mean)} {ends(each.found.over_both)}"
         for setting, each in asked
@@ -230,6 +260,28 @@ def _accumulates(findings: Findings) -> str:
             for setting, each in found
         )
         + "."
+    )
+
+
+def _step_length(findings: Findings) -> str:
+    """Whether the difference to KD goes once KD takes steps of TPKD's length."""
+    as_run, matched = findings.verdicts("tpkd", "kd"), findings.verdicts("tpkd", "kd-step")
+    before = {setting.plan.name: each.found.over_both for setting, each in as_run if each.found}
+    if not matched:
+        return _NOT_YET
+    ((setting, each),) = matched
+    assert each.found is not None
+    now, then = each.found.over_both, before[setting.plan.name]
+    interval = now.interval()
+    if now.seeds < FEWEST_SEEDS or interval is None:
+        said = f"No verdict: {now.seeds} of {FEWEST_SEEDS} seeds"
+    elif interval[0] <= 0:
+        said = "Yes"
+    else:
+        said = "For the most part" if now.mean < then.mean / 2 else "Not for the most part"
+    return (
+        f"{said}: TPKD − KD is {points(then.mean)} {ends(then)} as it was run, and {points(now.mean)} {ends(now)} "
+        "with KD at TPKD's step length; CE does not gain there, so neither is a verdict on the methods."
     )
 
 

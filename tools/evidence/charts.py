@@ -89,7 +89,8 @@ def curves(setting: Setting) -> str:
             axes.set_ylabel(label)
             if field == "blocked_share":
                 percent_axis(axes)
-        panels[0].legend(loc="best", fontsize=7.5)
+        lines, names = panels[0].get_legend_handles_labels()
+        panels[0].figure.legend(lines, names, loc="outside upper center", ncols=len(names), fontsize=8)
 
     ends = "; ".join(
         f"{setting.title(name)} from {100 * measure([c.blocked_share[0] for c in cells]).mean:.1f} to "

@@ -7,7 +7,7 @@ from statistics import fmean
 
 import numpy as np
 
-from tools.evidence.setting import START, Setting
+from tools.evidence.setting import START, Plan, Setting
 from tpkd.compare.verdicts import AccuracyClaim, Measured, gains, holm, judge_accuracy, measure
 from tpkd.quality.packed import ExampleScores
 from tpkd.quality.sampling import two_way_error
@@ -160,29 +160,33 @@ class Judged:
     verdict: str
 
 
-def judge(claims: Sequence[AccuracyClaim], settings: Sequence[Setting], family: int) -> dict[str, list[Judged]]:
+def judge(
+    claims: Sequence[AccuracyClaim], plans: Sequence[Plan], settings: Sequence[Setting]
+) -> dict[str, list[Judged]]:
     """The verdicts on all claims in the settings of a family: name of a setting -> claims in their order.
 
     Args:
-        claims: what was claimed.
+        claims: what was claimed of every setting that has no claims of its own.
+        plans: all settings of the family; those without records count in the correction, with p = 1.
         settings: those of the family of which there are records.
-        family: how many settings the family has; those without records count, with p = 1.
     """
+    known = {setting.plan.name: setting for setting in settings}
     found = {
-        (setting.plan.name, claim): difference(setting, claim.left, claim.right)
-        for setting in settings
-        for claim in claims
+        (plan.name, claim): difference(known[plan.name], claim.left, claim.right) if plan.name in known else None
+        for plan in plans
+        for claim in plan.claims or claims
     }
-    keys = list(found)
-    p_values = [1.0 if (each := found[key]) is None else key[1].p_value(each.over_both) for key in keys]
-    p_values += [1.0] * (len(claims) * family - len(keys))
-    adjusted = dict(zip(keys, holm(p_values), strict=False))
-    judged: dict[str, list[Judged]] = {}
-    for setting in settings:
-        ends = gain(setting)
-        asked = not ends or gains(*map(list, zip(*ends, strict=True)))
-        for claim in claims:
-            each, p_value = found[setting.plan.name, claim], adjusted[setting.plan.name, claim]
-            verdict = "not run" if each is None else judge_accuracy(claim, each.over_both, p_value, asked=asked)
-            judged.setdefault(setting.plan.name, []).append(Judged(claim, each, p_value, verdict))
+    p_values = [1.0 if each is None else claim.p_value(each.over_both) for (_, claim), each in found.items()]
+    adjusted = dict(zip(found, holm(p_values), strict=True))
+    asked = {name: not (ends := gain(setting)) or gains(*zip(*ends, strict=True)) for name, setting in known.items()}
+    judged: dict[str, list[Judged]] = {setting.plan.name: [] for setting in settings}
+    for (name, claim), each in found.items():
+        if name in known:
+            p_value = adjusted[name, claim]
+            verdict = "not run"
+            if each is not None:
+                # A grid that is still running is not looked at: whoever may stop at will can stop where it looks best.
+                verdict = judge_accuracy(claim, each.over_both, p_value, asked=asked[name])
+                verdict = verdict if known[name].finished else f"no verdict yet: {known[name].progress}"
+            judged[name].append(Judged(claim, each, p_value, verdict))
     return judged

@@ -1,6 +1,7 @@
 """A setting of the evidence as it is committed: what is known about every cell, and its packed scores."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,10 @@ class Plan:
     family: str
     cells: int | None = None
     """How many there will be; None while that is not known."""
+    claims: tuple[AccuracyClaim, ...] = ()
+    """In the place of those of all settings, if there are any."""
+    titles: dict[str, str] = field(default_factory=dict)
+    """Of methods, in the place of those that the importer makes of their settings."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,13 @@ class Setting:
 
     def title(self, method: str) -> str:
         """The name of a method for people."""
-        return next((each.title for each in self.record.methods if each.name == method), method)
+        known = {each.name: each.title for each in self.record.methods} | self.plan.titles
+        return known.get(method, method)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all planned cells are there; where their number is not planned, what is there counts."""
+        return self.plan.cells is None or len(self.record.cells) >= self.plan.cells
 
     @property
     def progress(self) -> str:
@@ -113,7 +124,14 @@ class Setting:
 def read_plan(path: Path = PLAN) -> tuple[tuple[AccuracyClaim, ...], tuple[Plan, ...]]:
     """The claims and the settings, as they were written down before the runs."""
     found = yaml.safe_load(read_text(path, 1 << 20))
-    claims = tuple(
+    plans = (
+        Plan(name, **{**about, "claims": _claims(about.get("claims", ()))}) for name, about in found["settings"].items()
+    )
+    return _claims(found["claims"]), tuple(plans)
+
+
+def _claims(plain: Iterable[dict[str, Any]]) -> tuple[AccuracyClaim, ...]:
+    return tuple(
         AccuracyClaim(
             claim["left"],
             claim["right"],
@@ -121,9 +139,8 @@ def read_plan(path: Path = PLAN) -> tuple[tuple[AccuracyClaim, ...], tuple[Plan,
             sign=-1 if "below" in claim else 1,
             limit=claim.get("below", 0) / 100,
         )
-        for claim in found["claims"]
+        for claim in plain
     )
-    return claims, tuple(Plan(name, **about) for name, about in found["settings"].items())
 
 
 def read_setting(plan: Plan, results: Path = RESULTS) -> Setting | None:

@@ -1,14 +1,16 @@
 """The tables of the page: metrics of a setting, its claims, what the settings say about the mechanism."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tools.evidence.measures import METRICS, Judged, gain, mean, metrics
 from tools.evidence.mechanism import Continued, blocking
 from tools.evidence.setting import START, TEACHER, Plan, Setting
-from tpkd.compare.verdicts import Measured
+from tpkd.compare.verdicts import Measured, gains
 from tpkd.report.numbers import FORMATS, count, nats, points, share, signed_nats
 from tpkd.report.tables import Column, Row, Table
 
+BLOCKED = (0.1, 0.7)
+"""The share of CE's training pairs that is to be blocked at its end, by the rules of choice."""
 NOT_YET = "Nothing of this setting has been recorded yet: no verdict."
 
 
@@ -93,8 +95,8 @@ def overview_table(
     plans: Sequence[Plan], settings: Mapping[str, Setting], judged: Mapping[str, Sequence[Judged]]
 ) -> Table:
     """One row per claim and one column per setting: the verdict and its number."""
-    shown = [plan for plan in plans if plan.name in settings]
-    claims = [each.claim for each in next(iter(judged.values()), ())]
+    shown = [plan for plan in plans if plan.name in settings and not plan.claims]
+    claims = [each.claim for each in judged[shown[0].name]] if shown else []
     rows: list[Row] = []
     for place, claim in enumerate(claims):
         cells = []
@@ -115,7 +117,7 @@ def settings_table(plans: Sequence[Plan], settings: Mapping[str, Setting]) -> Ta
         setting = settings.get(plan.name)
         if setting is None:
             planned = "" if plan.cells is None else f"0 of {plan.cells:,}"
-            rows.append((plan.title, plan.role, planned, *("",) * 5))
+            rows.append((plan.title, plan.role, planned, *("",) * 6))
             continue
         seen = gain(setting)
         before, after = (
@@ -134,6 +136,7 @@ def settings_table(plans: Sequence[Plan], settings: Mapping[str, Setting]) -> Ta
                 FORMATS["percent"](mean(setting, TEACHER, "accuracy")),
                 "" if found is None else share(found.first),
                 "" if found is None else share(found.last),
+                "; ".join(broken_rules(setting)) or "kept",
             )
         )
     columns = (
@@ -141,9 +144,22 @@ def settings_table(plans: Sequence[Plan], settings: Mapping[str, Setting]) -> Ta
         Column("role", text=True),
         Column("cells"),
         *(Column(name) for name in ("start (%)", "CE (%)", "teacher (%)", "blocked, first epoch", "last epoch")),
+        Column("the rules of choice, on test", text=True),
     )
     caption = "The settings: accuracy before and after CE, and the share of CE's training pairs that is blocked."
     return Table("settings", caption, columns, tuple(rows))
+
+
+def broken_rules(setting: Setting) -> Iterator[str]:
+    """Which of the rules that settings were chosen by do not hold in the records."""
+    seen, found = gain(setting), blocking(setting)
+    if seen and not gains(*zip(*seen, strict=True)):
+        yield "CE does not gain"
+    if found is not None and not BLOCKED[0] <= found.last <= BLOCKED[1]:
+        yield f"blocked not in {100 * BLOCKED[0]:g}–{100 * BLOCKED[1]:g} %"
+    teacher, student = mean(setting, TEACHER, "accuracy"), mean(setting, "ce", "accuracy")
+    if teacher is not None and student is not None and teacher < student:
+        yield "teacher below CE"
 
 
 def mechanism_table(settings: Sequence[Setting], continued: Mapping[str, Sequence[Continued]]) -> Table:
