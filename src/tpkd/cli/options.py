@@ -12,6 +12,7 @@ from tpkd.errors import InputError, did_you_mean, extra
 if TYPE_CHECKING:
     from tpkd.config.loading import Override
     from tpkd.config.schema import RunConfig
+    from tpkd.diagnosis.inputs import Form
 
 Overrides = Annotated[list[str] | None, typer.Argument(help="key=value, dotted keys.", show_default=False)]
 
@@ -39,6 +40,18 @@ def need_report() -> None:
     with extra("report"):
         import jinja2  # noqa: F401
         import matplotlib  # noqa: F401
+
+
+def choose_form(*, probabilities: bool, log_probabilities: bool) -> "Form":
+    """What all files of outputs hold.
+
+    Example:
+        >>> choose_form(probabilities=False, log_probabilities=False)
+        'logits'
+    """
+    if probabilities and log_probabilities:
+        raise InputError("--probabilities: expected one form of all files, found --log-probabilities beside it")
+    return "probabilities" if probabilities else "log-probabilities" if log_probabilities else "logits"
 
 
 def split(text: str) -> list[str]:
