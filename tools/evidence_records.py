@@ -1,5 +1,7 @@
 """Bring the cells of a grid into results/: `python -m tools.evidence_records results/NAME GRID [GRID ...]`.
 
+With `--studies` before it, only the mechanism studies of the runs in GRID are brought, and no cell.
+
 GRID is a directory of `tpkd compare`, finished or not. Cells that were brought before stay, and are read again only if
 their test logits have changed; what is brought a second time gives the same bytes. Logits come from the grid. Grids
 that did not keep those of the validation samples, on which the temperature is fitted, or of the start are asked again:
@@ -81,10 +83,7 @@ def bring(target: Path, grids: Iterable[Path]) -> SettingRecord:
                 methods[name] = _method(path)
         _pack(target, name, by_seed, labels)
     _bring_start(target, found, labels)
-    for path in found.values():
-        for study in sorted(path.glob("studies/*.json")):
-            (target / "studies" / path.name).mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(study, target / "studies" / path.name / study.name)
+    bring_studies(target, {path.parent for path in found.values()})
     order = {method.name: place for place, method in enumerate(catalogue().methods)}
     listed = sorted(methods.values(), key=lambda each: (order[each.objective], each.name != each.objective, each.name))
     places = {method.name: place for place, method in enumerate(listed)}
@@ -101,6 +100,16 @@ def bring(target: Path, grids: Iterable[Path]) -> SettingRecord:
     )
     write_file(target / RECORD_NAME, _compact(record))
     return record
+
+
+def bring_studies(target: Path, grids: Iterable[Path]) -> int:
+    """Copy the mechanism studies of the runs in these directories; returns how many there are."""
+    found = [study for grid in grids for study in sorted(grid.glob("*/studies/*.json"))]
+    for study in found:
+        place = target / "studies" / study.parents[1].name / study.name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(study, place)
+    return len(found)
 
 
 def _compact(record: SettingRecord) -> str:
@@ -262,15 +271,18 @@ def _noise_floor(found: dict[tuple[str, int], Path]) -> tuple[float, ...]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3:
-        sys.exit("usage: python -m tools.evidence_records results/NAME GRID [GRID ...]")
+    studies, words = "--studies" in sys.argv, [word for word in sys.argv[1:] if word != "--studies"]
+    if len(words) < 2:
+        sys.exit("usage: python -m tools.evidence_records [--studies] results/NAME GRID [GRID ...]")
+    target, *grids = map(Path, words)
+    if studies:
+        print(f"{target}: {bring_studies(target, grids)} studies")
+        sys.exit()
     try:
-        made = bring(Path(sys.argv[1]), [Path(grid) for grid in sys.argv[2:]])
+        made = bring(target, grids)
     except InputError as error:
         sys.exit(str(error))
     counts = {method.name: sum(cell.method == method.name for cell in made.cells) for method in made.methods}
-    size = sum(path.stat().st_size for path in Path(sys.argv[1]).rglob("*") if path.is_file())
-    print(
-        f"{sys.argv[1]}: {len(made.cells)} cells, {size / 1e6:.1f} MB;",
-        ", ".join(f"{k} {n}" for k, n in counts.items()),
-    )
+    size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
+    said = ", ".join(f"{name} {count}" for name, count in counts.items())
+    print(f"{target}: {len(made.cells)} cells, {size / 1e6:.1f} MB; {said}")

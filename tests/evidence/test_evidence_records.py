@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from tools.evidence.setting import EXAMPLES_NAME, RECORD_NAME, SettingRecord
-from tools.evidence_records import bring
+from tools.evidence_records import bring, bring_studies
 
 from tpkd.arrays import open_array
 from tpkd.config.loading import resolve_config
@@ -126,3 +126,12 @@ def test_a_line_of_the_record_is_a_cell(grid, tmp_path):
     lines = (tmp_path / RECORD_NAME).read_text().splitlines()
     assert sum(line.startswith('{"method":"ce"') for line in lines) == 2
     assert json.loads("".join(lines))["schema"] == 1
+
+
+def test_studies_come_alone(tmp_path):
+    study = tmp_path / "grid" / "ce-42" / "studies" / "continuation.json"
+    study.parent.mkdir(parents=True)
+    study.write_text("{}")
+    (study.parent / "continuation.md").write_text("a table")
+    assert bring_studies(tmp_path / "target", [tmp_path / "grid"]) == 1
+    assert files(tmp_path / "target") == {Path("studies/ce-42/continuation.json"): b"{}"}
