@@ -31,8 +31,8 @@ from tpkd.theory.monitor import MIN_CLASSES, observed_values
 LOGITS_AND_LABELS = frozenset({"labels", "teacher_logits"})
 """What every host can give to an objective; some also count epochs."""
 
-TeacherLike = nn.Module | TeacherCache | str | Path
-"""What a user calls a teacher: a network, a cache, or the directory of one."""
+TeacherLike = nn.Module | Teacher | TeacherCache | str | Path
+"""What a user calls a teacher: a network, a cache, the directory of one, or a `Teacher` of their own."""
 
 
 def choose_objective(
@@ -104,7 +104,10 @@ def choose_teacher(
     """
     if teacher is None:
         return None
-    chosen = OnlineTeacher(teacher, student=student) if isinstance(teacher, nn.Module) else CachedTeacher(teacher)
+    if isinstance(teacher, Teacher):
+        chosen = teacher
+    else:
+        chosen = OnlineTeacher(teacher, student=student) if isinstance(teacher, nn.Module) else CachedTeacher(teacher)
     asked = objective is not None and "teacher_logits" in objective.needs
     if objective is not None and asked and chosen.top_k is not None and not objective.takes_top_k:
         remedy = f"{objective.top_k_condition}, or " if objective.top_k_condition else ""

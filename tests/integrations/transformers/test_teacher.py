@@ -202,7 +202,7 @@ def test_views_are_read_by_their_id(tmp_path):
     build_cache(tmp_path / "cache", rows, lambda rows: {"logits": rows}, recipe)
     data = [sample | {"view_id": number % 2} for number, sample in enumerate(texts(ids=True))]
     trainer = trainer_for(tmp_path, text_model(0), data, teacher=tmp_path / "cache")
-    found = trainer._ask_teacher(collate(data), torch.zeros(64, CLASSES))
+    found = trainer._ask_teacher(collate(data), None, torch.zeros(64, CLASSES))
     assert torch.equal(found, answers[torch.arange(64), torch.arange(64) % 2])
 
 
