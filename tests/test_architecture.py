@@ -17,7 +17,7 @@ BASE = {"errors", "files", "record", "lock", "arrays", "class_names", "terminati
 MATHS = BASE | {"geometry", "theory", "parameter_space", "objectives"}
 RUN = BASE | {"config", "data", "models", "teacher"}
 TOOLKIT = {"report", "competence"}
-SUBJECTS = {"diagnosis", "quality", "compare", "mechanism", "check_loss", "figures", "demo", "importing"}
+SUBJECTS = {"diagnosis", "quality", "compare", "mechanism", "check_loss", "figures", "demo", "importing", "tokens"}
 ALLOWED = {
     "errors": set(),
     "record": set(),
@@ -49,6 +49,7 @@ ALLOWED = {
     "check_loss": BASE | {"geometry", "report"},
     "figures": BASE | {"geometry", "theory", "report"},
     "demo": RUN | {"training", "compare", "diagnosis", "mechanism", "figures", "executors"},
+    "tokens": MATHS | RUN | {"training", "report"},
     "integrations": BASE | {"geometry", "objectives", "theory", "teacher", "training"},
     "cli": MATHS | RUN | TOOLKIT | SUBJECTS | {"training", "student", "executors"},
     "__init__": {"geometry", "theory", "parameter_space", "objectives", "student", "errors"},

@@ -14,7 +14,7 @@ from rich.table import Table
 from tpkd.cli.console import say
 from tpkd.cli.executors import Address, Cpus, Gpus, Resources, executor_for
 from tpkd.cli.interruption import interruptible
-from tpkd.cli.options import Overrides, config_errors, read_config
+from tpkd.cli.options import Overrides, config_errors, read_config, read_tokens_config, reads_tokens
 from tpkd.cli.progress import counted, display
 from tpkd.errors import InputError, extra
 from tpkd.teacher.cache.build import BuildProgress
@@ -37,6 +37,9 @@ Network = Annotated[
     str, typer.Option(help="Network to cache: teacher, or initial for the untrained student (DP-U and DP-S).")
 ]
 
+
+HELD_OUT = "held-out"
+"""The network of a language model's configuration that names the held-out text."""
 
 ShardBytes = Annotated[int, typer.Option(help="The most that a file of a new cache takes.", min=1)]
 
@@ -62,7 +65,7 @@ def build(
 ) -> None:
     """Run the network, or each of several teachers, once on every training sample in every view.
 
-    An interrupted build continues.
+    An interrupted build continues. Of a language model's text, `--network held-out` caches the held-out part.
 
     Example: tpkd cache build configs/digits.yaml
 
@@ -79,6 +82,9 @@ def build(
     with extra("train"):
         from tpkd.teacher.caching import build_all
     chosen = None if part is None else Part.parse(part)
+    if reads_tokens(config):
+        _build_tokens(config, overrides, network, chosen, shard_bytes)
+        return
     with config_errors(config):
         loaded = read_config(config, overrides)
         with interruptible(), _progress() as on_progress:
@@ -92,6 +98,26 @@ def build(
             )
     for directory in built:
         _print(cache_info(directory))
+
+
+def _build_tokens(config: Path, overrides: Overrides, network: str, part: Part | None, shard_bytes: int) -> None:
+    """Build the cache of a language model."""
+    if network not in ("teacher", HELD_OUT):
+        raise InputError(f"--network: expected teacher or {HELD_OUT} for a language model, found {network!r}")
+    from tpkd.tokens.cache import build_token_cache
+
+    with config_errors(config):
+        loaded = read_tokens_config(config, overrides)
+        with interruptible(), _progress() as on_progress:
+            directory = build_token_cache(
+                loaded,
+                held_out=network == HELD_OUT,
+                part=part,
+                shard_bytes=shard_bytes,
+                on_progress=on_progress,
+                on_note=partial(say, error=True),
+            )
+    _print(cache_info(directory))
 
 
 def _build_on(
@@ -226,6 +252,11 @@ def verify(
     place = readable_cache(directory)
     if config is None:
         report = verify_from(place)
+    elif reads_tokens(config):
+        from tpkd.tokens.cache import verify_token_cache
+
+        with config_errors(config):
+            report = verify_token_cache(place, read_tokens_config(config, overrides), sample=sample)
     else:
         with config_errors(config):
             report = verify_from(place, read_config(config, overrides), network, sample=sample)
