@@ -25,14 +25,15 @@ from tpkd.objectives.base import Batch, Objective
 from tpkd.objectives.reduction import IGNORE_INDEX
 from tpkd.objectives.registry import create
 from tpkd.teacher.cache.read import TeacherCache
+from tpkd.teacher.cache.tokens import TokenCache
 from tpkd.teacher.teacher import CachedTeacher, OnlineTeacher, Teacher
 from tpkd.theory.monitor import MIN_CLASSES, observed_values
 
 LOGITS_AND_LABELS = frozenset({"labels", "teacher_logits"})
 """What every host can give to an objective; some also count epochs."""
 
-TeacherLike = nn.Module | Teacher | TeacherCache | str | Path
-"""What a user calls a teacher: a network, a cache, the directory of one, or a `Teacher` of their own."""
+TeacherLike = nn.Module | Teacher | TeacherCache | TokenCache | str | Path
+"""What a user calls a teacher: a network, a cache of samples or texts, its directory, or a `Teacher` of their own."""
 
 
 def choose_objective(
@@ -104,6 +105,8 @@ def choose_teacher(
     """
     if teacher is None:
         return None
+    if isinstance(teacher, TokenCache):
+        teacher = teacher.cache
     if isinstance(teacher, Teacher):
         chosen = teacher
     else:

@@ -52,7 +52,7 @@ def output_head(model: nn.Module) -> nn.Linear:
 leave linear_head out, which holds all logits
     """
     name = type(model).__name__
-    config = getattr(model, "config", None)
+    config: Any = getattr(model, "config", None)
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     for setting in _CHANGES:
         value = getattr(text, setting, None)
@@ -95,15 +95,15 @@ def head_computes(head: nn.Linear, function: Callable[[Tensor], Tensor]) -> Iter
         calls += 1
         return function(features)
 
-    before = vars(head).get("forward")
-    head.forward = compute
+    module: Any = head
+    before = vars(head).get("forward")  # a hook of accelerate's is such an attribute, too
+    module.forward = compute
     try:
         yield
     finally:
-        if before is None:
-            del head.forward
-        else:
-            head.forward = before
+        del module.forward
+        if before is not None:
+            module.forward = before
     if calls != 1:
         raise InputError(f"linear_head: expected the network to call its output head once, found {calls} times")
 
@@ -193,7 +193,7 @@ def join_top_k(parts: list[TopK], shape: torch.Size) -> TopK:
 
     def joined(name: str) -> Tensor | None:
         values = [getattr(part, name) for part in parts]
-        return None if values[0] is None else torch.cat(values).unflatten(0, shape)
+        return None if values[0] is None else torch.cat(values).reshape(*shape, *values[0].shape[1:])
 
     names = ("log_probs", "indices", "label_log_probs", "rest_log_probs")
     return TopK(*map(joined, names))  # type: ignore[arg-type]

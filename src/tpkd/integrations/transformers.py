@@ -126,12 +126,14 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
         if self.teacher is not None:
             self.teacher.to(self.args.device)
         self._language = self._language_task(
-            LanguageOptions(top_k, true_vocab_size, linear_head), teacher_processing_class if check_inputs else None
+            LanguageOptions(top_k, true_vocab_size, linear_head),
+            (self.processing_class, teacher_processing_class) if check_inputs else (None, None),
         )
         if self._language is None:
             self._check_classes()
         if check_inputs and isinstance(teacher, nn.Module):
-            self._check_inputs(teacher, teacher_processing_class, self._language and self._language.shared)
+            shared = None if self._language is None else self._language.shared
+            self._check_inputs(teacher, teacher_processing_class, shared)
         if self.teacher is None and self._monitors:
             raise InputError(_NO_TEACHER)
         # A student without a loss of its own does not name labels, and the Trainer would drop them.
@@ -150,7 +152,7 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
         count = None if num_items_in_batch is None else torch.as_tensor(num_items_in_batch).reshape(-1)[0]
         # Gradients are averaged over processes, and each of them has divided by the count of all.
         scale = 1 if count is None else self.accelerator.num_processes // self.get_tp_size()
-        labels = inputs.get("labels") if self._language is None else self._language.targets(inputs)
+        labels: Any = inputs.get("labels") if self._language is None else self._language.targets(inputs)
         if self._language is not None and self._language.head is not None and not return_outputs:
             return self._loss_of_features(self._language, model, inputs, labels, count) * scale
         outputs = model(**self._forward_inputs(inputs))
@@ -249,7 +251,7 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
             'configuration; dataset.cast_column("label", ClassLabel(names=...)) where labels were renumbered)',
         )
 
-    def _language_task(self, options: LanguageOptions, processing_class: Any) -> LanguageTask | None:
+    def _language_task(self, options: LanguageOptions, processors: tuple[Any, Any]) -> LanguageTask | None:
         """What is particular to a language model; None for a classifier."""
         kind = language_kind(self.model, loss_shifts_labels=getattr(self, "_loss_shifts_labels", False))
         if kind is None:
@@ -260,7 +262,6 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
                 "linear_head: expected a student that is neither compiled nor copied to several GPUs of one process; "
                 "start one process per GPU (torchrun, accelerate launch), without torch_compile"
             )
-        processors = (self.processing_class, processing_class)
         return LanguageTask(kind, self.model, self.teacher, self.objective, options, processors)
 
     def _check_inputs(self, teacher: nn.Module, processing_class: Any, true_vocab_size: int | None) -> None:

@@ -29,7 +29,9 @@ from tpkd.integrations.transformers_models import LanguageKind, base_model_of, n
 from tpkd.integrations.vocabulary import TOKENS, compare_output_tokens
 from tpkd.objectives import Objective
 from tpkd.objectives.tpkd import TPKD
+from tpkd.teacher.cache.tokens import TokenCache
 from tpkd.teacher.teacher import CachedTeacher, OnlineTeacher, Teacher, logits_of
+from tpkd.teacher.tokenizers import tokenizer_sha256
 
 POSITIONS = "position_ids"
 
@@ -86,8 +88,9 @@ class LanguageTask:
         self.shared = None if teacher is None else shared_tokens(self.num_classes, given, asked)
         self.head = self._find_head(base, objective) if options.linear_head else None
         self._check_top_k(teacher, objective)
+        self._blocks = None
         if teacher is not None and not isinstance(teacher, OnlineTeacher):
-            _check_cache(teacher, kind)
+            self._blocks = _open_blocks(teacher, kind, processors[0])
 
     def targets(self, inputs: Mapping[str, Any]) -> Int[Tensor, "batch length"]:
         """What the logits of each position are compared with, -100 where with nothing."""
@@ -152,14 +155,17 @@ class LanguageTask:
         Raises:
             InputError: the texts of the batch are not those of the cache.
         """
-        if isinstance(teacher, CachedTeacher):
-            _compare_text(teacher.cache.read_tensor("tokens", *(key and key.cpu() for key in keys)), inputs.get(TOKENS))
-        answers = move_logits(teacher.answer(None, *keys).logits, targets.device)
+        documents, blocks = keys[0].cpu(), torch.zeros_like(keys[0]) if keys[1] is None else keys[1]
+        if self._blocks is None:  # somebody's own teacher
+            found = teacher.answer(None, documents, blocks).logits
+        else:
+            found = self._blocks.read(documents, blocks.cpu(), inputs[TOKENS][:, : self._blocks.length])
+        answers = move_logits(found, targets.device)
         missing = targets.shape[1] - answers.shape[1]
         if len(targets) != answers.shape[0] or missing < 0:
             raise InputError(
-                f"{TOKENS}: expected {answers.shape[0]} blocks of {answers.shape[1] + 1} tokens, as the cache has "
-                f"them, found a batch of shape {tuple(targets.shape)}: train on the blocks that it was built of"
+                f"{TOKENS}: expected {answers.shape[0]} blocks of {answers.shape[1] + 1} tokens, as the teacher saw "
+                f"them, found a batch of shape {tuple(targets.shape)}"
             )
         return on_student_tokens(_with_more_positions(answers, missing), self._width(), self.shared)
 
@@ -266,31 +272,24 @@ def _width_of_teacher(teacher: Teacher | None) -> int | None:
     return getattr(teacher and teacher.about, "num_classes", None)
 
 
-def _check_cache(teacher: Teacher, kind: LanguageKind) -> None:
+def _open_blocks(teacher: Teacher, kind: LanguageKind, tokenizer: Any) -> TokenCache | None:
+    """The cache of text that a teacher reads; None where it is of another kind."""
     if kind == "masked":
         raise InputError(
             "teacher: expected a network, because other tokens are masked in each epoch and a cache knows of none"
         )
-    if isinstance(teacher, CachedTeacher) and getattr(teacher.about, "positions", None) is None:
-        raise InputError(
-            f"teacher: expected a cache of texts, found one with an answer per sample in {teacher.cache.directory}: "
-            "build it from the texts that the student learns from"
-        )
-
-
-def _compare_text(cached: Tensor, tokens: Any) -> None:
-    """Refuse a batch of other texts, or of the same packed otherwise."""
-    found = tokens.cpu() if isinstance(tokens, Tensor) else torch.empty(0, 0)
-    length = cached.shape[1]
-    same = found.ndim == 2 and len(found) == len(cached) and found.shape[1] >= length
-    wrong = (found[:, :length] != cached).any(-1) if same else torch.ones(1, dtype=torch.bool)
-    if wrong.any():
-        row = int(wrong.nonzero()[0])
-        what = f"row {row} has other tokens" if same else f"a batch of shape {tuple(found.shape)}"
-        raise InputError(
-            f"{TOKENS}: expected the {len(cached)} blocks of {length} tokens that the teacher cache was built of, "
-            f"found {what}: another text, tokenizer or packing; build the cache of these blocks, or train on its own"
-        )
+    if not isinstance(teacher, CachedTeacher):
+        return None
+    cache = TokenCache(teacher.cache)
+    if cache.tokenizer_sha256 is not None and hasattr(tokenizer, "backend_tokenizer"):
+        own = tokenizer_sha256(tokenizer)
+        if own != cache.tokenizer_sha256:
+            raise InputError(
+                f"{cache.directory}: tokenizer: expected processing_class, {own[:12]}…, found "
+                f"{cache.tokenizer_sha256[:12]}…: a token number means another text to each of them; build the cache "
+                "with the tokenizer of the student, or check_inputs=False if you made sure that they agree"
+            )
+    return cache
 
 
 def _with_more_positions(answers: Tensor | TopK, count: int) -> Tensor | TopK:
