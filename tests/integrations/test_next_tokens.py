@@ -28,8 +28,8 @@ def padded(side):
 
 
 def test_packed_documents_predict_what_they_predict_apart():
-    tokens = torch.tensor([sum(TEXTS, [])])
-    positions = torch.tensor([sum((list(range(len(text))) for text in TEXTS), [])])
+    tokens = torch.tensor([[token for text in TEXTS for token in text]])
+    positions = torch.tensor([[place for text in TEXTS for place in range(len(text))]])
     assert pairs(tokens, next_token_targets(tokens, position_ids=positions)) == EXPECTED
     # One row of positions for several rows of tokens; a document that starts in another block goes on.
     twice = next_token_targets(tokens.repeat(2, 1), position_ids=positions)

@@ -97,7 +97,7 @@ def test_a_head_that_is_not_called_once_is_refused(calls):
 
 
 def test_a_network_without_a_head_is_refused():
-    with pytest.raises(InputError, match="output head of Linear to be an nn.Linear, found none"):
+    with pytest.raises(InputError, match=r"output head of Linear to be an nn\.Linear, found none"):
         output_head(nn.Linear(2, 3))
 
 

@@ -48,9 +48,7 @@ def test_sizes_that_do_not_fit_are_refused():
     with pytest.raises(InputError, match=f"the student has {STUDENT} and the teacher {TEACHER}"):
         shared_tokens(STUDENT, TEACHER, None)
     for size in (2, STUDENT + 1):
-        with pytest.raises(
-            InputError, match=f"true_vocab_size: expected from 3 to the student's {STUDENT}, got {size}"
-        ):
+        with pytest.raises(InputError, match=f"expected from 3 to the student's {STUDENT}, got {size}"):
             shared_tokens(STUDENT, TEACHER, size)
 
 

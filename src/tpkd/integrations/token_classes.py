@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from tpkd.errors import InputError
+from tpkd.geometry.inputs import computation_dtype
 from tpkd.geometry.top_k import EMPTY, TopK
 
 
@@ -80,7 +81,8 @@ def on_student_tokens(
     if isinstance(teacher, Tensor):
         return pad(teacher[..., :shared], (0, num_classes - shared), value=-torch.inf)
     padding = teacher.indices.long() >= shared
-    given = torch.where(padding, teacher.log_probs.float(), -torch.inf).exp().sum(-1)
+    wide = teacher.log_probs.to(computation_dtype(teacher.log_probs))
+    given = torch.where(padding, wide, -torch.inf).exp().sum(-1)
     rescale = -torch.log1p(-given)
 
     def scaled(values: Tensor | None) -> Tensor | None:

@@ -35,6 +35,8 @@ from tpkd.teacher.teacher import OnlineTeacher, logits_of
 with extra("text"):
     from transformers import Trainer
 
+__all__ = ["DistillationTrainer", "MonitorCallback"]
+
 SAMPLE_ID, VIEW_ID = "sample_id", "view_id"
 """The columns by which a teacher cache is read; the second only where samples have several views, or texts blocks."""
 _KEYS = frozenset({SAMPLE_ID, VIEW_ID})
