@@ -17,7 +17,6 @@ from tpkd.integrations.transformers import MonitorCallback
 from tpkd.integrations.trl import DistillationSFTTrainer
 from tpkd.teacher.cache.tokens import open_token_cache
 
-
 EOS = 3
 
 
