@@ -30,6 +30,8 @@ from tpkd.training.checkpoint import Checkpoints
 
 CONFIG_NAME = "config.yaml"
 CHECKPOINTS_NAME = "checkpoints"
+STUDENT_NAME = "student"
+"""The folder of the trained student, as transformers reads it, with its tokeniser."""
 KEEP = 1
 """Checkpoints of a run: weights and optimiser of a language model are large."""
 
@@ -115,7 +117,8 @@ class _Run:
         self, config: TokensConfig, directory: Path, objective: Objective, on_step: Callable[[int, int, float], None]
     ) -> None:
         self.config, self.directory, self.objective, self.on_step = config, directory, objective, on_step
-        self.cache = open_text_cache(config)[0]
+        self.cache, text = open_text_cache(config)
+        self.tokenizer = text.tokenizer
         self.held_out = None if config.evaluation is None else open_text_cache(config, held_out=True)[0]
         self.model = load_student(config)
         self.start_sha256 = weights_fingerprint(self.model)
@@ -137,7 +140,9 @@ class _Run:
             if step % self.config.checkpoint_every == 0 or step == self.config.steps:
                 self._save()
         result = self._result(start, margins)
-        self.model.save_pretrained(self.directory / "student")
+        student: Any = self.model
+        for part in (student, self.tokenizer):
+            part.save_pretrained(self.directory / STUDENT_NAME)
         write_file(self.directory / RESULT_NAME, result.to_json())
         self.checkpoints.remove()
         return result
