@@ -45,7 +45,7 @@ ALLOWED = {
     "quality": BASE,
     "mechanism": MATHS | RUN | {"training", "report"},
     "compare": MATHS | RUN | TOOLKIT | {"training", "diagnosis", "quality", "mechanism", "figures", "executors"},
-    "importing": RUN | {"geometry", "theory", "diagnosis"},
+    "importing": RUN | {"geometry", "theory", "diagnosis", "tokens"},
     "check_loss": BASE | {"geometry", "report"},
     "figures": BASE | {"geometry", "theory", "report"},
     "demo": RUN | {"training", "compare", "diagnosis", "mechanism", "figures", "executors"},

@@ -161,7 +161,8 @@ def import_(
         Path,
         typer.Argument(
             help="Logits or log-probabilities of the training samples, (N, K) or (N, views, K): .npy, .npz, "
-            ".safetensors, .pt, .csv, .tsv or .parquet; or log_probs, indices, label_log_probs and rest_log_probs."
+            ".safetensors, .pt, .csv, .tsv or .parquet; or log_probs, indices, label_log_probs and rest_log_probs. Of "
+            "a language model those arrays, or a vLLM server's answers as .jsonl; see docs/tokens.md."
         ),
     ],
     config: Annotated[Path, typer.Option(help="The run that will read the cache; teacher.cache is where it goes.")],
@@ -178,6 +179,9 @@ def import_(
     """
     with extra("train"):
         from tpkd.importing.run import import_logits
+    if reads_tokens(config):
+        _import_tokens(config, overrides, logits)
+        return
     with config_errors(config):
         loaded = read_config(config, overrides)
         with interruptible(), _progress() as on_progress:
@@ -187,6 +191,17 @@ def import_(
     if found.was_complete:
         say(f"{found.directory}: already imported from these files, nothing to do")
     _print(cache_info(found.directory))
+
+
+def _import_tokens(config: Path, overrides: Overrides, path: Path) -> None:
+    """Make what a language model said elsewhere its cache."""
+    from tpkd.importing.tokens import import_tokens
+
+    with config_errors(config):
+        loaded = read_tokens_config(config, overrides)
+        with interruptible(), _progress() as on_progress:
+            directory = import_tokens(loaded, path, on_progress=on_progress, on_note=partial(say, error=True))
+    _print(cache_info(directory))
 
 
 @cache.command()

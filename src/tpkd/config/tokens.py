@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, StrictBool, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from tpkd.config.output import fill_output
 from tpkd.config.schema import ObjectiveConfig
@@ -108,6 +108,9 @@ class TokenEvaluationConfig(Section):
     """Steps between evaluations; 0 = before the first and after the last alone."""
     curve_tokens: Count = 5_000
     """How many tokens those in between predict."""
+    start: LocalPath | None = None
+    """A file for the margins of the student at its start, which runs of one start share; default: in the run
+    directory."""
 
 
 class TokensConfig(Section):
@@ -134,8 +137,6 @@ class TokensConfig(Section):
     """Steps."""
     log_every: Count = 10
     evaluation: TokenEvaluationConfig | None = None
-    deterministic: StrictBool = True
-    """Ask torch for algorithms that give the same bits every time."""
     methods: dict[str, dict[str, Any]] = Field({})
     """Settings by name of a run: dotted key -> value; `name=NAME` chooses one of them."""
 

@@ -41,6 +41,19 @@ def load_language_model(source: str, gguf: str | None = None) -> nn.Module:
     return model.eval()
 
 
+def vocabulary_size(source: str, gguf: str | None = None) -> int:
+    """The number of classes of a language model, from its configuration alone.
+
+    Raises:
+        InputError: one line that names the source.
+    """
+    with extra("text"):
+        from transformers import AutoConfig
+    with loading(source):
+        found = AutoConfig.from_pretrained(source, trust_remote_code=False, **_where(source, gguf))
+    return int(found.get_text_config().vocab_size)
+
+
 def load_tokenizer(source: str, gguf: str | None = None) -> Any:
     """The tokeniser of a language model.
 

@@ -136,9 +136,10 @@ def _text_and_place(config: TokensConfig, held_out: bool) -> tuple[Text, Path]:
 def _recipe(config: TokensConfig, text: Text, model: nn.Module) -> CacheRecipe:
     configuration: Any = model.config
     num_classes = int(configuration.vocab_size)
-    if len(text.tokenizer) > num_classes:
+    size = len(text.tokenizer)
+    if size > num_classes:
         raise InputError(
-            f"teacher: expected a tokeniser of at most the {num_classes} tokens of the model, found {len(text.tokenizer)}"
+            f"teacher: expected at most {num_classes} tokens, as the model has, found {size} in the tokeniser"
         )
     teacher = config.teacher
     return CacheRecipe(

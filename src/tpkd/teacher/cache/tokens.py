@@ -27,6 +27,9 @@ from tpkd.teacher.cache.rows import CacheRows, hash_blocks
 Reader = Callable[[int, int], Mapping[str, Tensor]]
 """From the numbers of the first block and of the one after the last to the fields of a `TopK`."""
 
+LABEL_TOLERANCE = 1e-2
+"""How far two log-probabilities of one token may be apart, relative where above one: a rounding to half precision."""
+
 WRITTEN_AT_ONCE = 16
 """Blocks that are checked and stored together where a cache is written from arrays."""
 
@@ -197,6 +200,8 @@ def write_token_cache(
     documents: Keys | None = None,
     blocks: Keys | None = None,
     source: str = "arrays",
+    dataset: str | None = None,
+    described: str | None = None,
     tokenizer: str | None = None,
     dtype: str = "float16",
     packing: Mapping[str, Any] | None = None,
@@ -214,6 +219,8 @@ def write_token_cache(
         documents: the document of each block; by default block i is document i.
         blocks: the number of each block in its document; by default 0.
         source: what identifies the answers, such as the SHA-256 of their file; the cache is bound to it.
+        dataset: what identifies the text, by default the SHA-256 of the tokens.
+        described: what is shown as the origin of the answers.
         tokenizer: the SHA-256 of the tokeniser that made the tokens, where it is known.
         dtype: in which log-probabilities are kept.
         packing: how the tokens were cut into blocks, as plain data; the cache is bound to it.
@@ -235,7 +242,7 @@ def write_token_cache(
     """
     recipe = CacheRecipe(
         model_fingerprint=f"{IMPORTED}{source}",
-        dataset_fingerprint=hash_blocks([tokens.reshape(-1)], []),
+        dataset_fingerprint=dataset or hash_blocks([tokens.reshape(-1)], []),
         preprocessing={"tokenizer": tokenizer, "packing": None if packing is None else dict(packing)},
         class_map=None,
         num_classes=num_classes,
@@ -244,13 +251,15 @@ def write_token_cache(
         top_k=top_k,
         positions=tokens.shape[1] - 1,
     )
-    read = _checked(answers if callable(answers) else _of_arrays(answers), recipe)
+    read = _checked(answers if callable(answers) else _of_arrays(answers), recipe, tokens)
     documents = np.arange(len(tokens)) if documents is None else documents
     rows = CacheRows(documents, np.zeros_like(documents) if blocks is None else blocks, read, tokens=tokens)
-    build_cache(directory, rows, dict, recipe, block_rows=WRITTEN_AT_ONCE, on_progress=on_progress)
+    build_cache(
+        directory, rows, dict, recipe, block_rows=WRITTEN_AT_ONCE, model_source=described, on_progress=on_progress
+    )
 
 
-def _checked(read: Reader, recipe: CacheRecipe) -> Reader:
+def _checked(read: Reader, recipe: CacheRecipe, tokens: np.ndarray) -> Reader:
     """The same answers, every one looked at before it is stored: a class out of range would become another one."""
 
     def checked(start: int, stop: int) -> Mapping[str, Tensor]:
@@ -262,13 +271,34 @@ def _checked(read: Reader, recipe: CacheRecipe) -> Reader:
                 raise InputError(
                     f"answers: {name}: expected shape {shape} for blocks {start} to {stop - 1}, found {found}"
                 )
+        top_k = TopK(**columns)
         try:
-            check_top_k(TopK(**columns), recipe.num_classes, name=f"answers: blocks {start} to {stop - 1}")
+            check_top_k(top_k, recipe.num_classes, name=f"answers: blocks {start} to {stop - 1}")
         except ValueError as error:
             raise InputError(str(error)) from error
+        _check_labels(top_k, torch.from_numpy(tokens[start:stop, 1:]), start)
         return columns
 
     return checked
+
+
+def _check_labels(top_k: TopK, labels: Tensor, start: int) -> None:
+    """Where the right token is among the kept, it has one log-probability: answers about another text have two."""
+    assert top_k.label_log_probs is not None
+    is_label = top_k.indices == labels.unsqueeze(-1)
+    among = top_k.log_probs.double().masked_fill(~is_label, -torch.inf).amax(-1)
+    said = top_k.label_log_probs.double()
+    wrong = is_label.any(-1) & ~torch.isclose(said, among, rtol=LABEL_TOLERANCE, atol=LABEL_TOLERANCE)
+    # A token that is not kept is not above one that is.
+    least = top_k.log_probs.double().masked_fill(top_k.indices < 0, torch.inf).amin(-1)
+    wrong |= ~is_label.any(-1) & (said > least + LABEL_TOLERANCE * (1 + least.abs()))
+    if wrong.any():
+        row, place = wrong.nonzero()[0].tolist()
+        raise InputError(
+            f"answers: block {start + row}, token {place + 1}: expected for the right token {int(labels[row, place])} "
+            f"the log-probability that log_probs has, or less than all of them, found {said[row, place]:.4g}: answers "
+            "about other text, another tokeniser or another packing"
+        )
 
 
 def _of_arrays(arrays: Mapping[str, np.ndarray]) -> Reader:
