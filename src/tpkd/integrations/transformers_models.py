@@ -79,8 +79,8 @@ def language_kind(model: nn.Module, *, loss_shifts_labels: bool = False) -> Lang
         )
     if name in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values():
         raise InputError(
-            f"model: expected a classifier, or a causal or masked language model, found {name}, whose decoder reads the "
-            "labels; sequences to sequences are not served"
+            f"model: expected a classifier, or a causal or masked language model, found {name}, whose decoder reads "
+            "the labels; sequences to sequences are not served"
         )
     # By name too: the Trainer itself does not tell it of models like GPT2LMHeadModel.
     if loss_shifts_labels or name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
