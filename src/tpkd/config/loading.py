@@ -163,7 +163,7 @@ def resolve_config(
     plain = copy.deepcopy(data)
     _set_all(plain, pairs)
     _leave_out_late_snapshots(plain, pairs)
-    config = _validate(plain, source)
+    config = _validate(plain, source, RunConfig)
     chosen = config.methods.get(config.objective.name)
     if not chosen or not methods:
         return _without_other_seeds(config)
@@ -173,7 +173,7 @@ def resolve_config(
     _set_all(plain, list(chosen.items()))
     _set_all(plain, again)
     _leave_out_late_snapshots(plain, pairs)
-    return _without_other_seeds(_validate(plain, f"{source}: methods.{config.objective.name}"))
+    return _without_other_seeds(_validate(plain, f"{source}: methods.{config.objective.name}", RunConfig))
 
 
 def _without_other_seeds(config: RunConfig) -> RunConfig:
@@ -243,7 +243,7 @@ def _place_in(container: dict[str, Any] | list[Any], key: str, part: str) -> Any
     return int(part)
 
 
-def _validate(data: dict[str, Any], source: str, kind: type[Checked] = RunConfig) -> Checked:  # type: ignore[assignment]
+def _validate(data: dict[str, Any], source: str, kind: type[Checked]) -> Checked:
     try:
         return kind.model_validate(data)
     except ValidationError as error:
