@@ -64,9 +64,10 @@ ELSEWHERE = {
     "student/to_timm": "models_timm",
     "integrations/timm": "integrations_timm",
     "integrations/vocabulary": "integrations/transformers",
+    "integrations/transformers_": "integrations/transformers",
 }
 """Modules whose tests need an environment of their own, because timm is not in that of the others, or one host."""
-HOSTS = ("lightning", "timm", "transformers")
+HOSTS = ("lightning", "timm", "transformers", "trl")
 """Integrations whose tests fill a folder of their own."""
 
 
