@@ -4,7 +4,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test test-timm test-baseline test-faults check bench docs browser paper evidence wheel
+.PHONY: help demo test test-timm test-baseline test-faults check bench docs browser paper evidence tokens wheel
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -41,6 +41,9 @@ browser: ## install Chromium for the page tests (Debian and Ubuntu)
 	@command -v chromium >/dev/null || { \
 		sudo=$$([ "$$(id -u)" = 0 ] || echo sudo); \
 		$$sudo apt-get update -qq && $$sudo apt-get install -y -qq --no-install-recommends chromium; }
+
+tokens: .venv/installed-dev ## rewrite the tables of docs/tokens.md from results/tokens/
+	$(BIN)/python tools/tokens_page.py
 
 evidence: .venv/installed-dev ## rewrite the tables of docs/evidence.md from results/
 	$(BIN)/python tools/evidence_page.py

@@ -3,7 +3,7 @@
 import os
 import shutil
 import subprocess
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import pytest
@@ -21,7 +21,14 @@ class Machine:
         """A process on this machine."""
         inside = ["ip", "netns", "exec", self.name, *command]
         environment = os.environ | {"GLOO_SOCKET_IFNAME": self.interface, "OMP_NUM_THREADS": "1"}
+        environment |= {"PYTHONFAULTHANDLER": "1"}  # a signal that ends it shows where it was
         return subprocess.Popen(inside, env=environment, start_new_session=True, **options)
+
+    def signal_all(self, number):
+        """Send a signal to every process on this machine, those of a launcher among them."""
+        for process in _ip("netns", "pids", self.name).stdout.split():
+            with suppress(ProcessLookupError):
+                os.kill(int(process), number)
 
 
 @contextmanager

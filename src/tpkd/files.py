@@ -14,7 +14,7 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO, Any, TypeVar
@@ -276,7 +276,8 @@ def publish(path: str | Path) -> Iterator[IO[bytes]]:
             os.chmod(temporary.name, 0o666 & ~umask)
             os.replace(temporary.name, path)
         except BaseException:
-            os.unlink(temporary.name)
+            with suppress(FileNotFoundError):  # a signal may come when it has been renamed already
+                os.unlink(temporary.name)
             raise
     sync_directory(path.parent)
 

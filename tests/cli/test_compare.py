@@ -105,7 +105,7 @@ def test_a_grid_that_is_terminated_lets_its_cells_save(tmp_path):
         _, err = running.communicate(timeout=120)
     finally:
         running.kill()
-    assert running.returncode == 143
+    assert running.returncode == 143, err
     assert "Traceback" not in err
     assert err.splitlines()[-1].startswith("tpkd: terminated; what is finished stays, the same command continues")
     (step,) = Checkpoints(cell / "checkpoints", keep=2).steps()

@@ -1,11 +1,13 @@
 """Texts are read line by line, and outputs appear whole or not at all."""
 
 import hashlib
+import os
 
 import pytest
 
 from tpkd.errors import InputError
-from tpkd.files import publish, read_lines, sha256
+from tpkd.files import publish, read_lines, sha256, write_file
+from tpkd.termination import TerminatedError
 
 
 def test_lines_of_text(tmp_path):
@@ -40,6 +42,21 @@ def test_publish_leaves_nothing_behind_when_it_fails(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["out.json"]
+
+
+def test_a_signal_right_after_the_rename_is_not_taken_for_a_disk_that_refuses(tmp_path, monkeypatch):
+    """Python runs a signal's handler when the system call is over: the file is then no longer under its first name."""
+    rename = os.replace
+
+    def interrupted(*paths):
+        rename(*paths)
+        raise TerminatedError
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(TerminatedError):
+        write_file(tmp_path / "out.json", "new")
+    assert (tmp_path / "out.json").read_text() == "new"
     assert [p.name for p in tmp_path.iterdir()] == ["out.json"]
 
 

@@ -31,7 +31,7 @@ def compare(
     ],
     overrides: Overrides = None,
     methods: Annotated[
-        str | None, typer.Option(help="Comma-separated names from `tpkd methods`; default: all.")
+        str | None, typer.Option(help="Comma-separated names from `tpkd methods`, or of `variants`; default: all.")
     ] = None,
     seeds: Annotated[str, typer.Option(help="Comma-separated seeds.")] = "42,43,44",
     jobs: Annotated[

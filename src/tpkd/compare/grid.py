@@ -1,17 +1,18 @@
 """The grid of a comparison: its objectives, its seeds, and the configuration of each run."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
 from tpkd.class_names import check_class_names
 from tpkd.compare.record import DataFacts
+from tpkd.compare.variants import check_methods, method_names
 from tpkd.config.loading import ConfigError, Override, load_config
 from tpkd.config.output import PLACEHOLDERS, fill_output, placeholders_in
 from tpkd.config.schema import RunConfig
-from tpkd.errors import InputError, did_you_mean
+from tpkd.errors import InputError
 from tpkd.models.student import PROBE_NAME
 from tpkd.objectives import names
 from tpkd.training.directory import CONFIG_NAME, RESULT_NAME, check_bound, has_progress, read_result
@@ -32,6 +33,7 @@ class GridCell:
     """One run of the grid."""
 
     objective: str
+    """The name of its method: an objective, or a variant of one."""
     seed: int
     config: RunConfig
     asked: bool = True
@@ -88,22 +90,23 @@ def plan_grid(
     Args:
         path: a run's configuration; its `output` names `{objective}` and `{seed}`.
         overrides: for every run, as `load_config` takes them.
-        methods: names of `tpkd methods`, by default all.
+        methods: names of `tpkd methods` and of the section `variants`, by default all.
         seeds: by default 42, 43, 44.
         known: objectives and seeds of earlier calls; of their cells, those that have been started stay in the tables.
 
     Raises:
         InputError: one line with the key or name, and the closest names to an unknown one.
     """
-    chosen = check_objectives(methods if methods is not None else names(), "methods")
+    plain = load_config(path, overrides, methods=False)
+    rows = method_names(plain.variants)
+    chosen = check_methods(methods if methods is not None else rows, "methods", rows)
     asked_seeds = tuple(seeds if seeds is not None else DEFAULT_SEEDS)
     repeated = [seed for seed in asked_seeds if asked_seeds.count(seed) > 1]
     if repeated:
         raise InputError(f"seeds: expected every seed once, found {repeated[0]} twice")
     if not chosen or not asked_seeds:
         raise InputError("methods and seeds: expected at least one of each")
-    plain = load_config(path, overrides, methods=False)
-    check_objectives(plain.methods, "key methods")
+    check_methods(plain.methods, "key methods", names())
     if plain.objective.settings and chosen != (plain.objective.name,):
         raise ConfigError("objective.settings: expected none in a grid of several; put them under methods")
     directory = grid_directory(plain.output)
@@ -112,7 +115,7 @@ def plan_grid(
         shared.append(("student.probe_file", str(directory / PROBE_NAME)))  # fitted once and shared by all cells
     if plain.finished.checkpoints is None:
         shared.append(("finished.checkpoints", False))  # finished cells never run again, and a grid has many
-    objectives = tuple(name for name in names() if name in chosen or name in known[0])
+    objectives = tuple(name for name in rows if name in chosen or name in known[0])
     all_seeds = tuple(sorted({*asked_seeds, *known[1]}))
     possible = (
         GridCell(
@@ -130,16 +133,6 @@ def plan_grid(
     if not base.evaluation.test:
         raise ConfigError("evaluation.test: expected true in a comparison, which shows the accuracy on the test split")
     return Grid(PurePath(path).stem, directory, objectives, all_seeds, cells, base)
-
-
-def check_objectives(chosen: Iterable[str], key: str) -> tuple[str, ...]:
-    """Unique names of objectives; an unknown one is refused with the closest matches."""
-    chosen = tuple(dict.fromkeys(chosen))
-    for name in chosen:
-        if name not in names():
-            expected = f"expected some of {', '.join(names())}{did_you_mean(name, names())}"
-            raise InputError(f"{key}: unknown objective {name!r}, {expected}")
-    return chosen
 
 
 def grid_directory(output: str) -> Path:
@@ -164,7 +157,8 @@ def _check_shared(cells: Sequence[GridCell]) -> None:
         for key in SHARED_KEYS:
             if found[key] != first[key]:
                 expected = f"expected the same for all objectives, as {cells[0].objective} has it"
-                raise ConfigError(f"methods.{cell.objective}: {key}: {expected}")
+                section = "variants" if cell.config.objective.variant else "methods"
+                raise ConfigError(f"{section}.{cell.objective}: {key}: {expected}")
 
 
 def changed_cells(grid: Grid, fingerprints: dict[str, str | None], data: DataFacts) -> dict[str, str]:

@@ -78,6 +78,7 @@ FREE: dict[str, str] = {
     "objective": "compared as resolved settings",
     "seed": "the seeds of a grid are compared as a whole",
     "methods": "already part of the configuration of each objective",
+    "variants": "further methods, which the paper does not have",
     "workers": "prepares inputs in other processes",
     "evaluation.batch_size": "rows of a forward pass in evaluation mode",
     "evaluation.every": "further evaluations on the way; which student is the result is compared as `selection`",
@@ -104,7 +105,7 @@ def paper_protocol(configs: Mapping[str, RunConfig], seeds: Mapping[str, Sequenc
     """Which of the paper's two domains a grid belongs to, and every key that differs.
 
     Args:
-        configs: the resolved configuration of each objective.
+        configs: the resolved configuration of each method; variants are not compared.
         seeds: the seeds of each objective.
     """
     data = next(iter(configs.values())).data.name
@@ -113,14 +114,15 @@ def paper_protocol(configs: Mapping[str, RunConfig], seeds: Mapping[str, Sequenc
         return PaperProtocol(None, (f"data.name: expected {' or '.join(_DATA.values())}, found {data}",))
     differences: list[str] = []
     found: dict[str, list[str]] = defaultdict(list)
-    for objective, config in configs.items():
+    own = {name: config for name, config in configs.items() if config.objective.variant is None}
+    for objective, config in own.items():  # a variant is not a method of the paper, beside which it may stand
         if tuple(seeds[objective]) != SEEDS:
             found[f"seeds: expected {list(SEEDS)}, found {list(seeds[objective])}"].append(objective)
         for line in _differences(objective, config, domain):
             found[line].append(objective)
     for line, owners in found.items():
         # A difference shared by all objectives is listed once.
-        differences.append(line if len(owners) == len(configs) else f"{', '.join(owners)}: {line}")
+        differences.append(line if len(owners) == len(own) else f"{', '.join(owners)}: {line}")
     return PaperProtocol(domain, tuple(differences))
 
 

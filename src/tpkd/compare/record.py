@@ -154,6 +154,16 @@ class MethodSettings:
 
 
 @dataclass(frozen=True)
+class NamedVariant:
+    """A method that is an objective with settings of its own."""
+
+    name: str
+    """In place of an objective's name, wherever the record names one."""
+    objective: str
+    title: str
+
+
+@dataclass(frozen=True)
 class IdenticalLogits:
     """Objectives whose final test logits are elementwise equal for one seed."""
 
@@ -232,6 +242,12 @@ class ComparisonRecord(Record):
     environments: tuple[EnvironmentGroup, ...]
     selection: str = added("last")
     """Which students the accuracies are those of: `last` or `best-validation`, as in the configuration."""
+    variants: tuple[NamedVariant, ...] = added(())
+    """Methods that are not objectives by themselves."""
+
+    def objective_of(self, name: str) -> str:
+        """The objective of a method: itself, or that which it is a variant of."""
+        return next((variant.objective for variant in self.variants if variant.name == name), name)
 
     @property
     def stamp(self) -> str:

@@ -1,5 +1,6 @@
 """`tpkd report`: reads the records of a comparison or a run and writes their page and tables."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -9,7 +10,7 @@ from tpkd.compare.grid import Grid, GridCell
 from tpkd.compare.owner.answers import TEACHER_STEM, cell_answers
 from tpkd.compare.owner.assess import KeptAnswers, assess
 from tpkd.compare.owner.networks import read_networks
-from tpkd.compare.record import ComparisonRecord, ReportRecords
+from tpkd.compare.record import ComparisonRecord, NamedVariant, ReportRecords
 from tpkd.compare.run import RECORD_NAME, collect, read_comparison
 from tpkd.compare.sweep_record import SWEEP_RECORD_NAME, SweepRecord
 from tpkd.config.loading import load_config
@@ -49,20 +50,18 @@ def write_report(directory: Path, *, paper: bool = False) -> list[Path]:
     return written
 
 
-def catalogue() -> Catalogue:
-    """Every registered objective, those of other packages included, as tables and charts show it."""
-    return Catalogue(
-        tuple(
-            Method(
-                name=method.name,
-                title=method.title,
-                control=method.control,
-                ablation=method.ablation,
-                paper_accuracy=method.paper_accuracy._asdict() if method.paper_accuracy else {},
-            )
-            for method in describe()
-        )
-    )
+def catalogue(variants: Iterable[NamedVariant] = ()) -> Catalogue:
+    """Every registered objective, those of other packages included, as tables and charts show it.
+
+    Variants follow their objectives, and are in the main table even if it leaves out their objective as a control.
+    """
+    methods = []
+    others = list(dict.fromkeys(variants))
+    for method in describe():
+        accuracy = method.paper_accuracy._asdict() if method.paper_accuracy else {}
+        methods.append(Method(method.name, method.title, method.control, method.ablation, accuracy))
+        methods += [Method(each.name, each.title) for each in others if each.objective == method.name]
+    return Catalogue(tuple(methods))
 
 
 def read_records(directory: Path) -> ReportRecords:
@@ -81,7 +80,7 @@ def read_records(directory: Path) -> ReportRecords:
     path, diagnosis = next((found for found in diagnoses if found[1] is not None), (directory, None))
     class_names = _check_classes(directory, comparison, {path: diagnosis.class_names} if diagnosis else {})
     return ReportRecords(
-        methods=catalogue(),
+        methods=catalogue(comparison.variants),
         comparison=comparison,
         blocking=_study(BlockingRecord, "blocking", directory, comparison),
         exact_head=_study(ExactHeadRecord, "exact-head", directory, comparison),
@@ -136,7 +135,7 @@ def _single_run(directory: Path) -> ComparisonRecord:
     if not config.evaluation.test:
         problem = "expected a run that was evaluated on the test split, found evaluation.test false"
         raise InputError(f"{directory}: {problem}: it is part of a sweep, whose table shows it")
-    name = config.objective.name
+    name = config.objective.row
     cell = GridCell(name, config.seed, config)
     grid = Grid(directory.resolve().name, directory, (name,), (config.seed,), (cell,), config)
     return collect(grid, None, {})
@@ -148,7 +147,7 @@ def _study(kind: type[AnyStudy], name: str, directory: Path, comparison: Compari
         record = read_parsed(path, kind.from_json)
         if record is None:
             continue
-        expected: dict[str, Any] = {"objective": cell.objective, "seed": cell.seed}
+        expected: dict[str, Any] = {"objective": comparison.objective_of(cell.objective), "seed": cell.seed}
         result = read_result(directory / cell.directory)
         if result is not None:
             expected |= {key: getattr(result, key) for key in ("data_fingerprint", "teacher_fingerprint")}

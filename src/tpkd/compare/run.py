@@ -16,6 +16,7 @@ from tpkd.compare.protocol import paper_protocol, resolved_settings
 from tpkd.compare.record import Cell, ComparisonRecord, EnvironmentGroup, IdenticalLogits, MethodSettings
 from tpkd.compare.start import LABELS_NAME, TEACHER_NAME, OnStage, Shared, prepare
 from tpkd.compare.statistics import CONFIDENCE_LEVEL, summarize_methods
+from tpkd.compare.variants import named_variants, own_overrides
 from tpkd.config.loading import Override
 from tpkd.config.schema import RunConfig
 from tpkd.errors import InputError
@@ -197,16 +198,15 @@ def collect(grid: Grid, shared: Shared | None, failures: dict[str, str]) -> Comp
         identical=_identical(cells),
         environments=_environments(grid),
         selection=grid.base.selection,
+        variants=named_variants(grid.base.variants, grid.objectives),
     )
 
 
 def _settings(config: RunConfig) -> MethodSettings:
-    name = config.objective.name
-    reconstruction = {method.name: method.reconstruction for method in describe()}[name]
-    own = config.methods.get(name, {})
+    reconstruction = {method.name: method.reconstruction for method in describe()}[config.objective.name]
     optimizer = config.optimizer.model_dump(mode="json")
     settings: dict[str, Any] = json.loads(json.dumps(resolved_settings(config)))  # tuples become lists, as in a file
-    return MethodSettings(name, settings, optimizer, own, reconstruction)
+    return MethodSettings(config.objective.row, settings, optimizer, own_overrides(config), reconstruction)
 
 
 def _identical(cells: Iterable[Cell]) -> tuple[IdenticalLogits, ...]:

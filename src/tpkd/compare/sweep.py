@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tpkd.compare.grid import SHARED_KEYS, Grid, GridCell, check_objectives, plan_grid
+from tpkd.compare.grid import SHARED_KEYS, Grid, GridCell, plan_grid
 from tpkd.compare.sweep_record import ALIASES, RATE, SETTINGS, short_key
+from tpkd.compare.variants import check_methods
 from tpkd.config.loading import Override, load_config
 from tpkd.config.output import literal_output
 from tpkd.config.plain_yaml import parse_yaml
@@ -105,7 +106,7 @@ def plan_sweep(
         InputError: one line with the name or key, and the closest names to an unknown one.
     """
     values = parse_sweeps(sweeps)
-    chosen = check_objectives(methods if methods is not None else names(), "methods")
+    chosen = check_methods(methods if methods is not None else names(), "methods", names())
     keys = {name: _keys_by_method(name, chosen) for name in values}
     if methods is None:
         chosen = tuple(name for name in chosen if any(name in owners for owners in keys.values()))

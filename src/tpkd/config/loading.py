@@ -23,6 +23,8 @@ from tpkd.files import check_path, read_text
 Checked = TypeVar("Checked", bound=BaseModel)
 
 MAX_CONFIG_BYTES = 1 << 20
+PER_METHOD = ("methods", "variants")
+"""Sections that are part of the configuration of each method once that is resolved."""
 _UNKNOWN = ("extra_forbidden", "invalid_key")
 _EXPECTED = {
     **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), "keys and values"),
@@ -79,7 +81,8 @@ contain characters that mean something in YAML."""
 def load_config(path: str | Path, overrides: Sequence[Override] = (), *, methods: bool = True) -> RunConfig:
     """Read a run's configuration.
 
-    The section `methods` can override settings for the chosen objective, and overrides take precedence over both. The
+    The section `methods` can override settings for the chosen objective, `variants` gives names to an objective with
+    settings of its own, and overrides take precedence over all. The
     order of overrides does not matter, except that the last wins if a key is given twice: a section is set before the
     keys in it.
 
@@ -87,7 +90,7 @@ def load_config(path: str | Path, overrides: Sequence[Override] = (), *, methods
         path: a YAML file.
         overrides: `key=value` with dotted keys, such as `optimizer.learning_rate=0.1`, where values are YAML; or pairs
             of a key and a value that is used as it is, such as `("output", "runs/x #2")`.
-        methods: whether to apply the section `methods`; without it, the settings that all objectives share.
+        methods: whether to apply `methods` and `variants`; without them, the settings that all objectives share.
 
     Raises:
         InputError: one line that names the file, the key, what was expected and what was found.
@@ -163,17 +166,24 @@ def resolve_config(
     plain = copy.deepcopy(data)
     _set_all(plain, pairs)
     _leave_out_late_snapshots(plain, pairs)
-    config = _validate(plain, source)
-    chosen = config.methods.get(config.objective.name)
-    if not chosen or not methods:
+    config = _validate(plain, source, RunConfig)
+    name = config.objective.name
+    variant = config.variants.get(name)
+    chosen = config.methods.get(variant.objective if variant else name, {})
+    if not methods or not (chosen or variant):
         return _without_other_seeds(config)
     # Only now is the objective known. The overrides are applied again, because they take precedence; a bare name has
     # already been applied, and would erase the settings.
     again = [(key, value) for key, value in pairs if key != "objective" or isinstance(value, dict)]
     _set_all(plain, list(chosen.items()))
+    if variant is not None:
+        _set_all(plain, variant.assignments)
     _set_all(plain, again)
+    if variant is not None:
+        _set_all(plain, [("objective.name", variant.objective), ("objective.variant", name)])
     _leave_out_late_snapshots(plain, pairs)
-    return _without_other_seeds(_validate(plain, f"{source}: methods.{config.objective.name}"))
+    section = "variants" if variant else "methods"
+    return _without_other_seeds(_validate(plain, f"{source}: {section}.{name}", RunConfig))
 
 
 def _without_other_seeds(config: RunConfig) -> RunConfig:
@@ -243,7 +253,7 @@ def _place_in(container: dict[str, Any] | list[Any], key: str, part: str) -> Any
     return int(part)
 
 
-def _validate(data: dict[str, Any], source: str, kind: type[Checked] = RunConfig) -> Checked:  # type: ignore[assignment]
+def _validate(data: dict[str, Any], source: str, kind: type[Checked]) -> Checked:
     try:
         return kind.model_validate(data)
     except ValidationError as error:
@@ -290,9 +300,11 @@ def _section_types(place: Sequence[str], root: type[BaseModel]) -> list[type[Bas
     sections: list[Any] = [root]
     for part in (part for part in place if not part.isdigit()):  # an entry of a list is what the list has
         following = [kind.model_fields[part].annotation for kind in sections if part in kind.model_fields]
-        sections = [kind for hint in following for kind in _models(hint)] or [
+        tagged = [
             kind for kind in sections if kind.model_fields.get("name") and kind.model_fields["name"].default == part
         ]
+        # A part that is neither a key nor a kind is a name that the user chose, of an entry in a mapping of sections.
+        sections = [kind for hint in following for kind in _models(hint)] if following else tagged or sections
     return sections
 
 
@@ -321,7 +333,7 @@ def _without_tags(place: Sequence[str]) -> list[str]:
 def config_yaml(config: RunConfig | TokensConfig) -> str:
     """The whole configuration as YAML, defaults included, so that a run is reproducible from its directory.
 
-    `methods` has already been applied and is dropped: on reading, it would take precedence over the overrides.
+    `methods` and `variants` have been applied and are dropped: on reading, they would take precedence over overrides.
 
     Example:
         >>> data = {"name": "digits"}, {"model": "builtin:mlp"}, {"name": "sgd", "learning_rate": 0.1}
@@ -330,7 +342,7 @@ def config_yaml(config: RunConfig | TokensConfig) -> str:
         >>> resolve_config(yaml.safe_load(config_yaml(config))) == config
         True
     """
-    plain = config.model_dump(mode="json", exclude={"methods"})
+    plain = config.model_dump(mode="json", exclude=set(PER_METHOD))
     text: str = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120)
     return text
 

@@ -27,6 +27,7 @@ from tpkd.config.section import (
 )
 from tpkd.config.study import StudyConfig
 from tpkd.config.tracking import Tracking, translate_tensorboard
+from tpkd.config.variants import Variants
 
 
 class StudentConfig(Section):
@@ -132,7 +133,15 @@ class ObjectiveConfig(Section):
     """What is learned from labels and teacher: a name of `tpkd methods` and its settings."""
 
     name: str
+    """A name of `tpkd methods`, or one of `variants`."""
     settings: PlainData = Field({})
+    variant: str | None = None
+    """The name under `variants` whose settings these are; filled in where `name` was one."""
+
+    @property
+    def row(self) -> str:
+        """What the run is called beside others: the name of its variant, else of its objective."""
+        return self.variant or self.name
 
 
 class CheckpointConfig(Section):
@@ -161,7 +170,7 @@ class RunConfig(Section):
     """One training run."""
 
     output: Output
-    """The run directory; `{objective}` and `{seed}` are replaced by their values, `{{` and `}}` by braces."""
+    """The run directory; `{objective}` and `{seed}` are replaced by names and numbers, `{{` and `}}` by braces."""
     data: DataConfig
     limit: Count | None = None
     """Maximum number of training samples, for a quick trial."""
@@ -212,6 +221,8 @@ class RunConfig(Section):
     study: StudyConfig = StudyConfig()
     methods: dict[str, PlainData] = Field({})
     """Overrides (dotted key -> value) for one objective, by its name."""
+    variants: Variants = Field({})
+    """Objectives with other settings under a name of their own, as further methods of a comparison."""
 
     @model_validator(mode="before")
     @classmethod
@@ -300,4 +311,4 @@ class RunConfig(Section):
     @property
     def directory(self) -> str:
         """`output` with its placeholders filled in."""
-        return fill_output(self.output, {"{objective}": self.objective.name, "{seed}": str(self.seed)})
+        return fill_output(self.output, {"{objective}": self.objective.row, "{seed}": str(self.seed)})

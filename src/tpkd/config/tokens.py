@@ -126,7 +126,7 @@ class TokensConfig(Section):
     name: str | None = None
     """What `{objective}` and the tables call the run, if not the name of the objective."""
     student: TokenStudentConfig = TokenStudentConfig()
-    objective: ObjectiveConfig = ObjectiveConfig(name="tpkd")
+    objective: ObjectiveConfig = ObjectiveConfig(name="tpkd", settings={})
     optimizer: TokenOptimizerConfig = TokenOptimizerConfig()
     steps: Count = 1000
     batch_size: Count = 4

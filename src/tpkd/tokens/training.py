@@ -174,7 +174,7 @@ class _Run:
         if not math.isfinite(value):
             raise InputError(f"{self.directory}: step {progress.step + 1}: expected a finite loss, found {value}")
         self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         if config.optimizer.clip_norm is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), config.optimizer.clip_norm)
         self.optimizer.step()

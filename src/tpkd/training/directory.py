@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from tpkd.config.loading import config_yaml, load_config
+from tpkd.config.loading import PER_METHOD, config_yaml, load_config
 from tpkd.config.schema import RunConfig
 from tpkd.errors import InputError
 from tpkd.files import first_free, reading, write_file, writing
@@ -37,7 +37,7 @@ RUN_NAMES = (
 """All that a run writes; anything else in its directory is left alone."""
 ABANDONED_NAME = "abandoned"
 """Where runs are put, counted from 1, that ended before there was anything to continue from."""
-FREE_KEYS = ("output", "workers", "checkpoints", "finished", "tracking", "methods", "study")
+FREE_KEYS = ("output", "workers", "checkpoints", "finished", "tracking", *PER_METHOD, "study")
 """What may differ when a run continues, because it changes no number."""
 
 _LIBRARIES = ("tpkd", "torch", "numpy", "accelerate", "safetensors", "transformers", "timm")

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tpkd.config.loading import PER_METHOD
 from tpkd.config.schema import RunConfig
 from tpkd.data.batches import load_batches
 from tpkd.data.dataset import Dataset
@@ -99,7 +100,7 @@ def _train(run: Run, checkpoints: Checkpoints, hold: Hold, on_step: OnStep | Non
     config, main, directory = run.config, run.accelerator.is_main_process, hold.directory
     saved, notes = _find(run, checkpoints, directory)
     progress = Progress() if saved is None else restore(run, saved)
-    settings = dict(run_directory.flat_items("", config.model_dump(mode="json", exclude={"methods"})))
+    settings = dict(run_directory.flat_items("", config.model_dump(mode="json", exclude=set(PER_METHOD))))
     trackers = Trackers(chosen_trackers(config.tracking), directory, settings)
     log = RunLog(directory, offset=progress.metrics_bytes, step=progress.step, trackers=trackers, writes=main)
     before, started = progress.seconds, time.monotonic()

@@ -20,12 +20,12 @@ from tpkd.data.dataset import Dataset
 from tpkd.data.loading import check_dataset
 from tpkd.data.mixing import Mixing, soft_labels
 from tpkd.data.slicing import sort_by_length, to_device, trim_padding
-from tpkd.errors import extra
+from tpkd.errors import did_you_mean, extra
 from tpkd.models.classifier import Classifier
 from tpkd.models.preparation import student_preparation
 from tpkd.models.registry import check_model
 from tpkd.models.student import build_student
-from tpkd.objectives import Objective, create, describe
+from tpkd.objectives import Objective, create, describe, names
 from tpkd.objectives.base import Batch
 from tpkd.teacher.opening import open_initial, open_teacher
 from tpkd.teacher.teacher import Teacher
@@ -203,6 +203,11 @@ def check_names(config: RunConfig, given: Given | None = None) -> None:
     """
     check_trackers(config.tracking)
     with keyed("objective"):
+        known, name = (*names(), *config.variants), config.objective.name
+        if name not in known:  # `create` does not know the variants
+            raise ConfigError(
+                f"objective: name: expected one of {', '.join(known)}, got {name!r}{did_you_mean(name, known)}"
+            )
         try:
             objective = create(config.objective.name, **config.objective.settings)
         except TypeError as error:

@@ -81,7 +81,8 @@ def read_domains(directories: Sequence[Path]) -> DomainsRecords:
         [str(directory) for directory in directories],
     )
     names = next((names for names in candidates if len(set(names)) == len(names)), candidates[-1])
-    return DomainsRecords(catalogue(), unique(names), domains)
+    variants = [variant for found in domains for variant in found.comparison.variants]
+    return DomainsRecords(catalogue(variants), unique(names), domains)
 
 
 def _data_name(records: ReportRecords) -> str:

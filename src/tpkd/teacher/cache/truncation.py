@@ -49,7 +49,8 @@ def truncate_positions(
     num_classes = logits.shape[-1]
     flat, y = logits.reshape(-1, num_classes), labels.reshape(-1)
     at_once = max(1, _AT_ONCE // num_classes)
-    parts = [truncate(*part, k) for part in zip(flat.split(at_once), y.split(at_once), strict=True)]
+    starts = range(0, max(1, len(flat)), at_once)
+    parts = [truncate(flat[start : start + at_once], y[start : start + at_once], k) for start in starts]
     kept = TopK(*(torch.cat([getattr(part, name) for part in parts]) for name in TOP_K_COLUMNS))
     if top_p is not None:
         kept = keep_share(kept, y, top_p)
