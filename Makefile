@@ -4,7 +4,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test test-timm test-baseline test-faults check bench docs browser paper evidence tokens wheel
+.PHONY: help demo test test-timm test-triton test-baseline test-faults check bench docs browser paper evidence tokens wheel
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -14,10 +14,14 @@ demo: .venv/installed-report,train ## the whole paper on scikit-learn's digits: 
 
 test: .venv/installed-dev ## run every test, including the examples in the documentation
 	$(BIN)/python -m pytest -n $(WORKERS) --doctest-modules src tests
-	@$(MAKE) --no-print-directory test-timm
+	@$(MAKE) --no-print-directory test-timm test-triton
 
 test-timm: .venv-timm/installed ## the paper's vision models and the timm task, in a separate environment because timm brings torchvision
 	.venv-timm/bin/python -m pytest tests/models_timm tests/integrations_timm
+
+test-triton: .venv-triton/installed ## the GPU kernel in Triton's interpreter and compiled for GPUs that need not be there, in a separate environment
+	TRITON_INTERPRET=1 .venv-triton/bin/python -m pytest tests/objectives/kernels/test_conformance.py tests/objectives/kernels/test_gpu.py
+	.venv-triton/bin/python -m pytest tests/objectives/kernels/test_gpu_rows.py
 
 test-baseline: .venv/installed-dev ## the numerical tests as on a processor without AVX2 or AVX-512, where sums round differently
 	ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41 \
@@ -67,11 +71,16 @@ wheel: .venv/installed-dev ## build the release into dist/, audit the wheel's st
 	$(PYTHON) -c 'import sys; sys.exit("tpkd needs Python 3.11 or newer, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
 
-INSTALLED_FROM := pyproject.toml setup.py constraints.txt src/tpkd/objectives/_kernel.c
+INSTALLED_FROM := pyproject.toml setup.py constraints.txt src/tpkd/objectives/kernels/_cpu.c
 
 .venv-timm/installed: .venv/bin/python $(INSTALLED_FROM)
 	$(BIN)/python -m venv .venv-timm
 	.venv-timm/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[vision,train,export]" pytest
+	@touch $@
+
+.venv-triton/installed: .venv/bin/python $(INSTALLED_FROM)
+	$(BIN)/python -m venv .venv-triton
+	.venv-triton/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . triton beartype hypothesis pytest scipy
 	@touch $@
 
 .venv/installed-%: .venv/bin/python $(INSTALLED_FROM)

@@ -27,8 +27,8 @@ if os.environ.get("TPKD_BASELINE_KERNEL") == "1":
     MACROS.append(("BASELINE_PROCESSOR", None))
 
 KERNEL = Extension(
-    "tpkd.objectives._kernel",
-    ["src/tpkd/objectives/_kernel.c"],
+    "tpkd.objectives.kernels._cpu",
+    ["src/tpkd/objectives/kernels/_cpu.c"],
     define_macros=MACROS,
     extra_compile_args=FLAGS,
     extra_link_args=LINK_FLAGS,

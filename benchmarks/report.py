@@ -10,7 +10,7 @@ import torch
 from benchmarks.criteria import Criterion, all_criteria, ratio, slope
 from benchmarks.losses import SLOW
 
-from tpkd.objectives import tpkd_kernel
+from tpkd.objectives.kernels import cpu
 
 if TYPE_CHECKING:
     from benchmarks.run import CaseResult, Results
@@ -80,7 +80,7 @@ def _machine() -> str:
         model = names[0] if names else model
     versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "numpy", "entmax"))
     threads = f"{torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}"
-    kernel = "without the kernel" if tpkd_kernel._kernel is None else "with the kernel"
+    kernel = "without the kernel" if cpu._kernel is None else "with the kernel"
     return (
         f"Machine: {model}, {os.cpu_count()} cores, {threads}; "
         f"{platform.system()}, Python {platform.python_version()}, {versions}, tpkd {kernel}."

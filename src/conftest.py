@@ -1,5 +1,12 @@
-"""Examples run where their libraries are: timm stands in an environment of its own, see `make test-timm`."""
+"""Examples run where their libraries are: timm and Triton are in environments of their own, see the Makefile."""
 
 import importlib.util
 
-collect_ignore_glob = [] if importlib.util.find_spec("timm") else ["tpkd/integrations/timm*.py"]
+collect_ignore_glob = [
+    files
+    for library, files in {
+        "timm": "tpkd/integrations/timm*.py",
+        "triton": "tpkd/objectives/kernels/gpu_rows.py",
+    }.items()
+    if importlib.util.find_spec(library) is None
+]

@@ -17,7 +17,8 @@ BASE = {"errors", "files", "record", "lock", "arrays", "class_names", "terminati
 MATHS = BASE | {"geometry", "theory", "parameter_space", "objectives"}
 RUN = BASE | {"config", "data", "models", "teacher"}
 TOOLKIT = {"report", "competence"}
-SUBJECTS = {"diagnosis", "quality", "compare", "mechanism", "check_loss", "figures", "demo", "importing", "tokens"}
+SUBJECTS = {"diagnosis", "quality", "compare", "mechanism", "check_loss", "figures", "demo", "importing"}
+SUBJECTS |= {"audit", "tokens", "watch"}
 ALLOWED = {
     "errors": set(),
     "record": set(),
@@ -45,10 +46,12 @@ ALLOWED = {
     "quality": BASE,
     "mechanism": MATHS | RUN | {"training", "report"},
     "compare": MATHS | RUN | TOOLKIT | {"training", "diagnosis", "quality", "mechanism", "figures", "executors"},
+    "audit": MATHS | RUN | TOOLKIT | {"training", "diagnosis", "quality", "compare"},
     "importing": RUN | {"geometry", "theory", "diagnosis", "tokens"},
     "check_loss": BASE | {"geometry", "report"},
     "figures": BASE | {"geometry", "theory", "report"},
-    "demo": RUN | {"training", "compare", "diagnosis", "mechanism", "figures", "executors"},
+    "watch": BASE | {"training", "executors", "report"},
+    "demo": RUN | {"training", "audit", "compare", "diagnosis", "mechanism", "figures", "executors"},
     "tokens": MATHS | RUN | {"training", "report"},
     "integrations": BASE | {"geometry", "objectives", "theory", "teacher", "training"},
     "cli": MATHS | RUN | TOOLKIT | SUBJECTS | {"training", "student", "executors"},

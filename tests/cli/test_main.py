@@ -9,7 +9,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from tpkd.cli.main import app
-from tpkd.objectives import tpkd_kernel
+from tpkd.objectives.kernels import cpu, gpu
 
 
 def run(*arguments):
@@ -19,11 +19,17 @@ def run(*arguments):
 def test_version_tells_what_is_installed(monkeypatch):
     assert run("--version").stdout == CliRunner().invoke(app, ["--version"]).stdout
     for kernel, told in ((object(), "with"), (None, "without")):
-        monkeypatch.setattr(tpkd_kernel, "_kernel", kernel)
+        monkeypatch.setattr(cpu, "_kernel", kernel)
         result = CliRunner().invoke(app, ["--version"])
         assert result.exit_code == 0
         expected = f"tpkd {version('tpkd')} {told} its kernel, torch {version('torch')}, Python 3."
         assert result.stdout.startswith(expected)
+
+
+@pytest.mark.parametrize("reason", ["Triton is not installed", "Triton 3.5.1 is older than 3.6"])
+def test_version_tells_why_gpus_run_tensor_code(monkeypatch, reason):
+    monkeypatch.setattr(gpu, "why_not", lambda: reason)
+    assert CliRunner().invoke(app, ["--version"]).stdout.endswith(f"\non GPUs: tensor code ({reason})\n")
 
 
 @pytest.mark.parametrize("arguments", [("no-such-verb",), ("diagnose",), ("diagnose", "--no-such-option")])

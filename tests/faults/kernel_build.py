@@ -27,7 +27,7 @@ def build_kernel(directory: Path, flags: str = "") -> Path:
     command += ["--build-lib", str(directory), "--build-temp", str(directory / "objects")]
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr[-3000:]
-    (library,) = directory.glob("tpkd/objectives/_kernel*")
+    (library,) = directory.glob("tpkd/objectives/kernels/_cpu*")
     return library
 
 
@@ -64,15 +64,15 @@ def why_not_sanitized(directory: Path) -> str | None:
 def use_kernel(library: str) -> None:
     """Let `tpkd.objectives` import this kernel instead of its own; before the first import of tpkd."""
     assert "tpkd.objectives" not in sys.modules
-    spec = importlib.util.spec_from_file_location("tpkd.objectives._kernel", library)
+    spec = importlib.util.spec_from_file_location("tpkd.objectives.kernels._cpu", library)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    sys.modules["tpkd.objectives._kernel"] = module
-    from tpkd.objectives import tpkd_kernel
+    sys.modules["tpkd.objectives.kernels._cpu"] = module
+    from tpkd.objectives.kernels import cpu
 
-    assert tpkd_kernel._kernel is module
+    assert cpu._kernel is module
 
 
 def _compiler() -> list[str]:

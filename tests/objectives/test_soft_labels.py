@@ -9,7 +9,8 @@ from torch.nn import functional
 from objectives.beyond import TEMPERATURES, expected_soft, soft_labels
 from tolerances import EXACT
 from tpkd import directions
-from tpkd.objectives import create, names, tpkd_kernel, tpkd_loss
+from tpkd.objectives import create, names, tpkd_loss
+from tpkd.objectives.kernels import cpu
 
 TAKEN = (
     "ce",
@@ -28,7 +29,7 @@ TAKEN = (
 def path(request, monkeypatch):
     """Everything here holds with the kernel, and where it could not be built."""
     if request.param == "tensors":
-        monkeypatch.setattr(tpkd_kernel, "_kernel", None)
+        monkeypatch.setattr(cpu, "_kernel", None)
 
 
 def pair(rows: int, num_classes: int, seed: int = 0, scale: float = 3.0) -> tuple[Tensor, Tensor]:
@@ -250,7 +251,7 @@ def test_one_gradient_and_bounded_scratch_memory(temperature):
     leaf = student.requires_grad_()
     gradient = student.numel() * 4
     used = peak_bytes(lambda: tpkd_loss(leaf, teacher, shares, temperature=temperature).backward())
-    labels = gradient * 6 if tpkd_kernel._kernel is None else 0  # checked and normalised as tensors
+    labels = gradient * 6 if cpu._kernel is None else 0  # checked and normalised as tensors
     assert used <= 2 * gradient + 4_500_000 + labels
 
 

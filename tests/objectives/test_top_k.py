@@ -12,7 +12,8 @@ from strategies import make_pairs
 from tolerances import EXACT
 from tpkd import complete_top_k, linear_top_k_tpkd_loss, linear_tpkd_loss, top_k_kd_loss, top_k_tpkd_loss, tpkd_loss
 from tpkd.geometry import TopK
-from tpkd.objectives import create, kd_loss, names, tpkd_kernel
+from tpkd.objectives import create, kd_loss, names
+from tpkd.objectives.kernels import cpu
 
 KNOWN = {"all": (True, True), "no rest": (True, False), "no label": (False, False)}
 each_known = pytest.mark.parametrize("known", KNOWN)
@@ -22,7 +23,7 @@ each_known = pytest.mark.parametrize("known", KNOWN)
 def path(request, monkeypatch):
     """Everything here holds with the kernel, and where it could not be built."""
     if request.param == "tensors":
-        monkeypatch.setattr(tpkd_kernel, "_kernel", None)
+        monkeypatch.setattr(cpu, "_kernel", None)
 
 
 def parts(top_k: TopK) -> tuple[tuple[Tensor, Tensor], dict]:

@@ -28,7 +28,7 @@ from tpkd.objectives import (
     tpkd_loss,
     xe_kl_loss,
 )
-from tpkd.objectives.tpkd_kernel import has_kernel, kernel_takes
+from tpkd.objectives.kernels.cpu import has_kernel, takes
 
 WEIGHTED = [case for case in CASES if case.objective().takes_weights]
 REFUSING = [case for case in CASES if not case.objective().takes_weights]
@@ -282,8 +282,8 @@ def test_the_kernel_weighs_as_the_tensor_code_does(kind, reduction):
     student[none] = torch.nan
     expected = weighted_step(tpkd_loss, student, teacher, labels, sample_weights=weights, reduction=reduction)
     narrow = student.float(), teacher.float(), labels.float() if kind != "hard" else labels
-    assert kernel_takes(*narrow)
-    assert not kernel_takes(student, teacher, labels)
+    assert takes(*narrow)
+    assert not takes(student, teacher, labels)
     found = weighted_step(tpkd_loss, *narrow, sample_weights=weights.float(), reduction=reduction)
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a.double(), b, atol=2e-5, rtol=2e-5)  # sums over 1500 classes in float32

@@ -10,7 +10,8 @@ from tpkd.config.loading import ConfigError
 from tpkd.data.order import choose_views
 from tpkd.errors import InputError
 from tpkd.models import student as student_module
-from tpkd.objectives import names, tpkd_kernel
+from tpkd.objectives import names
+from tpkd.objectives.kernels import cpu
 from tpkd.training.checkpoint import Checkpoints
 from tpkd.training.directory import read_result
 from tpkd.training.loop import train
@@ -219,8 +220,8 @@ def test_a_run_that_continues_elsewhere_says_what_changed(shared, tmp_path, monk
         with pytest.raises(InterruptedRunError):
             train(config, tmp_path / "run", on_step=interrupt_at(step))
     assert "continued from step 2\n" in (tmp_path / "run" / "run.log").read_text()
-    had_kernel = tpkd_kernel.has_kernel()
-    monkeypatch.setattr(tpkd_kernel, "_kernel", None if had_kernel else object())
+    had_kernel = cpu.has_kernel()
+    monkeypatch.setattr(cpu, "_kernel", None if had_kernel else object())
     train(config, tmp_path / "run")
     change = "yes -> no" if had_kernel else "no -> yes"
     told = f"continued from step 4; the last bits may differ from here on: libraries.tpkd kernel {change}\n"

@@ -13,10 +13,10 @@ from rich.markup import escape
 
 from tpkd.arrays import ArrayFile
 from tpkd.cli.console import say
-from tpkd.cli.options import need_report
+from tpkd.cli.options import choose_form, need_report
 from tpkd.cli.progress import display
 from tpkd.diagnosis.file_names import short_names
-from tpkd.diagnosis.inputs import DiagnosisInputs, Form, open_inputs
+from tpkd.diagnosis.inputs import DiagnosisInputs, open_inputs
 from tpkd.diagnosis.marks import in_ascii
 from tpkd.diagnosis.record import DiagnosisRecord
 from tpkd.diagnosis.run import check_outputs, diagnose_files, write_text
@@ -113,7 +113,7 @@ def diagnose(
     if blocks is not None:
         raise InputError("--blocks: expected --tokens beside it, found none")
     _check_step(beta, temperature)
-    form = _form(probabilities=probabilities, log_probabilities=log_probabilities)
+    form = choose_form(probabilities=probabilities, log_probabilities=log_probabilities)
     outputs = [path for path in (json, html) if path is not None]
     check_outputs(outputs, [path for path in (*students, teacher, labels, class_names, ids) if path is not None])
     if html is not None:
@@ -170,12 +170,6 @@ def _diagnose_tokens(
     for sentence in (*read_tokens(record), TOKENS_CAVEAT):
         console.print(escape(sentence), highlight=False, soft_wrap=not console.is_terminal)
     say(*(f"written: {path}" for path in written))
-
-
-def _form(*, probabilities: bool, log_probabilities: bool) -> Form:
-    if probabilities and log_probabilities:
-        raise InputError("--probabilities: expected one form of all files, found --log-probabilities beside it")
-    return "probabilities" if probabilities else "log-probabilities" if log_probabilities else "logits"
 
 
 def _show(record: DiagnosisRecord) -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tpkd.config.loading import Override
     from tpkd.config.schema import RunConfig
     from tpkd.config.tokens import TokensConfig
+    from tpkd.diagnosis.inputs import Form
 
 Overrides = Annotated[list[str] | None, typer.Argument(help="key=value, dotted keys.", show_default=False)]
 
@@ -54,6 +55,18 @@ def need_report() -> None:
     with extra("report"):
         import jinja2  # noqa: F401
         import matplotlib  # noqa: F401
+
+
+def choose_form(*, probabilities: bool, log_probabilities: bool) -> "Form":
+    """What all files of outputs hold.
+
+    Example:
+        >>> choose_form(probabilities=False, log_probabilities=False)
+        'logits'
+    """
+    if probabilities and log_probabilities:
+        raise InputError("--probabilities: expected one form of all files, found --log-probabilities beside it")
+    return "probabilities" if probabilities else "log-probabilities" if log_probabilities else "logits"
 
 
 def split(text: str) -> list[str]:

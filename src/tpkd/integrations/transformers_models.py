@@ -11,6 +11,7 @@ with extra("text"):
     from transformers.models.auto.modeling_auto import (
         MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
         MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+        MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
     )
 
 LanguageKind = Literal["causal", "masked"]
@@ -62,7 +63,8 @@ def language_kind(model: nn.Module, *, loss_shifts_labels: bool = False) -> Lang
         loss_shifts_labels: what a Trainer found out about its own loss.
 
     Raises:
-        InputError: it predicts next tokens, and its own loss does not shift labels.
+        InputError: it predicts next tokens, and its own loss does not shift labels; or it reads one text and writes
+            another, and would make what its decoder reads from the labels.
 
     Example:
         >>> from transformers import GPT2LMHeadModel, GPT2Config
@@ -74,6 +76,11 @@ def language_kind(model: nn.Module, *, loss_shifts_labels: bool = False) -> Lang
         raise InputError(
             f"model: expected a network whose own loss shifts its labels, as LlamaForCausalLM does, found {name}, "
             "which leaves that to its user; a label would be shifted twice"
+        )
+    if name in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values():
+        raise InputError(
+            f"model: expected a classifier, or a causal or masked language model, found {name}, whose decoder reads "
+            "the labels; sequences to sequences are not served"
         )
     # By name too: the Trainer itself does not tell it of models like GPT2LMHeadModel.
     if loss_shifts_labels or name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():

@@ -39,6 +39,8 @@ class DistillationSFTTrainer(DistillationTrainer, SFTTrainer):  # type: ignore[m
         True
     """
 
+    data_collator: Any  # the Trainer's own
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Set up TRL's trainer, then objective and teacher."""
         super().__init__(*args, **kwargs)

@@ -12,8 +12,8 @@ from tpkd.geometry.directions import check_beta
 from tpkd.geometry.inputs import TPKD_NEEDS_THREE_CLASSES, check_logits, check_positive, computation_dtype
 from tpkd.geometry.top_k import TopK, check_top_k_range
 from tpkd.objectives.injection import inject_gradients, refuse_second_derivative, refuse_transforms, scale_rows
+from tpkd.objectives.kernels import values_and_direction
 from tpkd.objectives.reduction import check_reduction, denominator, flat_labels
-from tpkd.objectives.tpkd_fast import values_and_direction
 from tpkd.objectives.weights import weight_rows
 
 _CHUNK_BYTES = 64 * 2**20

@@ -14,6 +14,7 @@ from tpkd.geometry.inputs import can_read_values, check_ignore_index, check_posi
 from tpkd.geometry.top_k import TopK, check_top_k_batch
 from tpkd.objectives.base import PaperAccuracy, TeacherAverage
 from tpkd.objectives.injection import inject_direction, refuse_transforms
+from tpkd.objectives.kernels import cpu, values_and_direction
 from tpkd.objectives.reduction import (
     check_class_axis,
     check_reduction,
@@ -21,13 +22,9 @@ from tpkd.objectives.reduction import (
     flat_labels,
     logit_rows,
     soft_rows,
-    without_ignored,
 )
 from tpkd.objectives.registry import register
 from tpkd.objectives.row_objective import RowObjective
-from tpkd.objectives.tpkd_fast import values_and_direction
-from tpkd.objectives.tpkd_kernel import kernel_takes
-from tpkd.objectives.tpkd_traced import traced_tpkd_loss
 from tpkd.objectives.weights import weight_rows
 
 
@@ -100,7 +97,7 @@ def tpkd_loss(
     valid: Tensor | None = None
     if not (isinstance(labels, Tensor) and labels.is_floating_point()):
         y, valid = flat_labels(labels, position_shape, num_classes, ignore_index)
-    elif _kernel_may_look(z, zt, labels, shape) and sample_weights is None:
+    elif labels.shape == shape and cpu.checks_labels(z, zt, labels) and sample_weights is None:
         y = logit_rows(labels.detach(), class_axis)  # the kernel looks at them
     else:
         y, valid = soft_rows(labels, shape, class_axis, computation_dtype(student_logits, teacher_logits))
@@ -122,11 +119,6 @@ def tpkd_loss(
         weights=weights,
     )
     return losses.reshape(position_shape) if reduction == "none" else losses
-
-
-def _kernel_may_look(z: Tensor, zt: Tensor, labels: Tensor, shape: torch.Size) -> bool:
-    """Whether soft labels go to the kernel as they are, which finds the rows to ignore while it computes."""
-    return labels.shape == shape and kernel_takes(z, zt, labels) and not torch.compiler.is_compiling()
 
 
 def protected_rows(
@@ -151,8 +143,6 @@ def protected_rows(
         >>> protected_rows(*rows, beta=0.5, temperature=1.0, reduction="sum", num_items=None)
         tensor(2.1972)
     """
-    if torch.compiler.is_compiling() and not kernel_takes(z, zt, y):
-        return _traced_rows(z, zt, y, valid, beta, temperature, reduction, num_items, weights)
     count = denominator(z.shape[0], valid, num_items, weights) if reduction == "mean" else 1
     # A known weight of all rows goes straight into the gradient. Not in float16, which would lose small entries that a
     # loss scale saves: there, as with a weight for each row, the backward pass multiplies.
@@ -173,30 +163,6 @@ def protected_rows(
     if weights is not None:
         losses = losses * weights  # the backward pass does the same to the directions
     return losses if is_weighted or reduction == "none" else losses.sum() / count
-
-
-def _traced_rows(
-    z: Tensor,
-    zt: Tensor | TopK,
-    y: Tensor,
-    valid: Tensor | None,
-    beta: float,
-    temperature: float,
-    reduction: str,
-    num_items: float | Tensor | None,
-    weights: Tensor | None,
-) -> Tensor:
-    dtype = computation_dtype(z, zt.log_probs if isinstance(zt, TopK) else zt)
-    # Replaced before any arithmetic: what is ignored reaches neither the value nor the gradient.
-    student = without_ignored(z.to(dtype), valid)
-    teacher = zt if isinstance(zt, TopK) else without_ignored(zt.to(dtype), valid)
-    losses = without_ignored(traced_tpkd_loss(student, teacher, y, beta=beta, temperature=temperature), valid)
-    if weights is not None:
-        losses = losses * weights
-    if reduction == "none":
-        return losses
-    total = losses.sum()
-    return total if reduction == "sum" else total / denominator(losses.shape[0], valid, num_items, weights)
 
 
 def top_k_loss(

@@ -17,7 +17,7 @@ from tpkd.errors import InputError
 from tpkd.files import first_free, reading, write_file, writing
 from tpkd.lock import LOCK_NAME, Hold, locked
 from tpkd.models.student import PROBE_NAME
-from tpkd.objectives.tpkd_kernel import has_kernel
+from tpkd.objectives.kernels.cpu import has_kernel
 from tpkd.record import Record, added
 from tpkd.training.checkpoint import Checkpoints
 from tpkd.training.log import LOG_NAME, METRICS_NAME

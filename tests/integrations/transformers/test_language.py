@@ -4,10 +4,11 @@ import copy
 
 import pytest
 import torch
-from transformers import DataCollatorWithFlattening
+from transformers import DataCollatorWithFlattening, GPT2Config, GPT2LMHeadModel, OPTConfig, OPTForCausalLM
 
 from integrations.transformers.tiny import assert_close, first_gradients, trainer_for
 from integrations.transformers.tiny_language import (
+    WORDS,
     documents,
     llama,
     masked_bert,
@@ -112,6 +113,29 @@ def test_tied_weights_and_a_bias(tmp_path):
     expected = plain_step(student, teacher, rows(), tpkd_loss)
     assert "lm_head.bias" in expected
     assert_close(step(tmp_path, student, rows(), teacher, linear_head=True), expected, 1e-13)
+
+
+def gpt2(seed):
+    torch.manual_seed(seed)
+    sizes = {"vocab_size": WORDS, "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 64, "initializer_range": 0.3}
+    quiet = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": None, "eos_token_id": None}
+    return GPT2LMHeadModel(GPT2Config(**sizes, **quiet))
+
+
+def opt(seed):
+    torch.manual_seed(seed)
+    sizes = {"vocab_size": WORDS, "hidden_size": 16, "ffn_dim": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    return OPTForCausalLM(OPTConfig(**sizes, max_position_embeddings=64, dropout=0.0, init_std=0.3, pad_token_id=0))
+
+
+@pytest.mark.parametrize("family", [gpt2, opt])
+def test_other_families(tmp_path, family):
+    """Of GPT-2 the Trainer itself does not know that its loss shifts labels."""
+    student, teacher = family(0).double(), family(1).double().eval()
+    expected = plain_step(student, teacher, rows(), tpkd_loss)
+    for linear_head in (False, True):
+        found = step(tmp_path, copy.deepcopy(student), rows(), teacher, linear_head=linear_head, size=2, pieces=4)
+        assert_close(found, expected, 1e-12)
 
 
 @pytest.mark.parametrize("linear_head", [False, True], ids=["dense", "linear"])

@@ -16,11 +16,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import INTEGER_TYPES, all_kinds, labels_of_type, make_pairs
 from tolerances import EXACT
-from tpkd.objectives import tpkd_kernel
+from tpkd.objectives.kernels import cpu
 from tpkd.objectives.tpkd import TPKDLoss, tpkd_loss
 
 pytestmark = pytest.mark.skipif(
-    tpkd_kernel._kernel is None and shutil.which("cc") is None, reason="there is no C compiler to build the kernel"
+    cpu._kernel is None and shutil.which("cc") is None, reason="there is no C compiler to build the kernel"
 )
 
 
@@ -36,7 +36,7 @@ def loss_and_gradient(student: Tensor, teacher: Tensor, labels: Tensor, **settin
 def calls(monkeypatch):
     """The number of threads of every call of the kernel."""
     found = []
-    kernel = tpkd_kernel._kernel
+    kernel = cpu._kernel
 
     class Watched:
         LANES = kernel.LANES
@@ -47,17 +47,17 @@ def calls(monkeypatch):
             found.append(given[-1])
             return kernel.losses_and_directions(*given)
 
-    monkeypatch.setattr(tpkd_kernel, "_kernel", Watched)
+    monkeypatch.setattr(cpu, "_kernel", Watched)
     return found
 
 
 def test_it_is_built_where_there_is_a_compiler():
-    assert tpkd_kernel._kernel is not None
+    assert cpu._kernel is not None
 
 
 def test_the_module_can_be_loaded_again():
     """As notebooks do, where torch keeps the operator of the first time."""
-    importlib.reload(tpkd_kernel)
+    importlib.reload(cpu)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_settings_mean_what_they_mean_as_tensor_code(calls, monkeypatch):
 
     found = list(results())
     assert len(calls) == len(found)
-    monkeypatch.setattr(tpkd_kernel, "_kernel", None)
+    monkeypatch.setattr(cpu, "_kernel", None)
     for (losses, gradient), (expected_losses, expected) in zip(found, results(), strict=True):
         torch.testing.assert_close(losses, expected_losses, rtol=2e-6, atol=1e-5)
         torch.testing.assert_close(gradient, expected, rtol=0, atol=2e-6 * float(expected.abs().max()))
@@ -240,7 +240,7 @@ def test_labels_are_read_once():
         expected = tpkd_loss(student[:1], teacher[:1], labels[:1])
         with ThreadPoolExecutor(1) as pool:
             # The direction replaces the student row by row, which shows how far the kernel is.
-            work = pool.submit(tpkd_kernel.kernel_values_and_direction, *batch, overwrite=True)
+            work = pool.submit(cpu.values_and_direction, *batch, overwrite=True)
             while student[0, 0] == 7.0 and not work.done():
                 pass
             labels.fill_(1)

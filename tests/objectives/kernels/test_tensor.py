@@ -1,4 +1,4 @@
-"""The thresholds of the fast path against the one of the reference, where finding it is hard."""
+"""The tensor code: its thresholds against the one of the reference, where finding it is hard."""
 
 import pytest
 import torch
@@ -6,10 +6,9 @@ from torch import Tensor
 
 from tpkd.geometry.cone import safe_threshold
 from tpkd.geometry.directions import directions
-from tpkd.objectives import tpkd_fast
+from tpkd.objectives.kernels import tensor
+from tpkd.objectives.kernels.tensor import threshold
 from tpkd.objectives.tpkd import tpkd_loss
-from tpkd.objectives.tpkd_fast import threshold
-from tpkd.objectives.tpkd_traced import threshold_by_steps
 
 
 def adversarial_rows(num_classes: int) -> Tensor:
@@ -43,11 +42,10 @@ def test_all_find_the_threshold_of_the_reference(monkeypatch, num_classes):
     u = adversarial_rows(num_classes)
     expected = safe_threshold(torch.zeros(len(u), dtype=u.dtype), u)
     torch.testing.assert_close(threshold(u).squeeze(-1), expected, rtol=1e-10, atol=1e-16)
-    monkeypatch.setattr(tpkd_fast, "can_read_values", lambda tensor: False)
-    for blind in (threshold, threshold_by_steps):
-        found = blind(u).squeeze(-1)
-        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-16)
-        assert (found >= expected - 1e-15).all()
+    monkeypatch.setattr(tensor, "can_read_values", lambda tensor: False)
+    found = threshold(u).squeeze(-1)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-16)
+    assert (found >= expected - 1e-15).all()
 
 
 @pytest.mark.parametrize(("num_classes", "exact"), [(64, 2e-6), (257, 2e-6), (1000, 2e-6), (4096, 5e-5)])

@@ -1,7 +1,6 @@
-"""The compiled protected loss (`_kernel.c`): which batches it takes, and how they are handed over."""
+"""The protected loss in C (`_cpu.c`): which batches it takes, and how they are handed over."""
 
 from types import ModuleType
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Shaped
@@ -10,10 +9,11 @@ from torch import Tensor
 from tpkd.geometry.correct import check_correct, sum_tolerance
 from tpkd.geometry.inputs import can_read_values, class_indices
 from tpkd.geometry.top_k import TopK
+from tpkd.objectives.kernels.tensor import Outcome
 
 _kernel: ModuleType | None
 try:
-    from tpkd.objectives import _kernel
+    from tpkd.objectives.kernels import _cpu as _kernel
 except ImportError:  # installed without a C compiler, or a library that it links to is missing
     _kernel = None
 
@@ -37,13 +37,11 @@ def has_kernel() -> bool:
     return _kernel is not None
 
 
-def kernel_takes(
-    student: Float[Tensor, "..."], teacher: Float[Tensor, "..."] | TopK, labels: Shaped[Tensor, "..."]
-) -> bool:
+def takes(student: Float[Tensor, "..."], teacher: Float[Tensor, "..."] | TopK, labels: Shaped[Tensor, "..."]) -> bool:
     """Whether the kernel is available and accepts this batch: plain CPU tensors in the usual training dtypes.
 
     Example:
-        >>> kernel_takes(torch.zeros(2, 3, dtype=torch.float64), torch.zeros(2, 3), torch.tensor([0, 1]))
+        >>> takes(torch.zeros(2, 3, dtype=torch.float64), torch.zeros(2, 3), torch.tensor([0, 1]))
         False
     """
     if torch.compiler.is_exporting():  # an exported model runs without tpkd
@@ -60,6 +58,11 @@ def kernel_takes(
     )
 
 
+def checks_labels(student: Tensor, teacher: Tensor, labels: Tensor) -> bool:
+    """Whether soft labels may go to the kernel as they are: it finds the rows to ignore while it computes."""
+    return takes(student, teacher, labels) and not torch.compiler.is_compiling()
+
+
 def _known(top_k: TopK) -> tuple[Tensor, ...]:
     return tuple(values for values in (top_k.label_log_probs, top_k.rest_log_probs) if values is not None)
 
@@ -73,20 +76,7 @@ def _is_memory(tensor: Tensor) -> bool:
     return can_read_values(tensor) and not tensor._is_zerotensor()
 
 
-class Outcome(NamedTuple):
-    """What every form of the protected loss returns for a batch of rows."""
-
-    losses: Float[Tensor, "rows"]
-    """Of each row; 0 where it is ignored."""
-    direction: Float[Tensor, "rows K"] | None
-    """`weight` times the direction of each row, in the dtype of the student; `None` unless it is wanted."""
-    total: Float[Tensor, ""]
-    """`weight` times the sum of all losses."""
-    ignored: int = 0
-    """Rows that turned out to be ignored: soft labels of zeros. Those that were said to be are not counted."""
-
-
-def kernel_values_and_direction(
+def values_and_direction(
     student: Float[Tensor, "rows K"],
     teacher: Float[Tensor, "rows K"] | TopK,
     labels: Shaped[Tensor, "..."],
@@ -98,27 +88,22 @@ def kernel_values_and_direction(
     temperature: float = 1.0,
     overwrite: bool = False,
 ) -> Outcome | None:
-    """What `tpkd.objectives.tpkd_fast.values_and_direction` returns, for a batch that `kernel_takes`.
+    """See `tpkd.objectives.kernels.values_and_direction`, for a batch that `takes` accepts.
 
     Soft labels need not be looked at before: the kernel finds rows that are wrong or ignored. It returns `None` where
     one of them gives probability to more classes than it has room for; then nothing was overwritten.
 
     Example:
         >>> batch = torch.tensor([[4.0, 1.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.5]]), torch.tensor([0])
-        >>> found = kernel_values_and_direction(*batch, None, 0.5, 1.0, False) if kernel_takes(*batch) else None
+        >>> found = values_and_direction(*batch, None, 0.5, 1.0, False) if takes(*batch) else None
         >>> found and found.losses
         tensor([0.2023])
     """
     top_k = teacher if isinstance(teacher, TopK) else None
     whole = None if isinstance(teacher, TopK) else teacher
-    if torch.compiler.is_compiling():
-        parts = (None,) * 4 if top_k is None else _parts(top_k)
-        given = (student, whole, labels, valid, *parts, beta, temperature, weight, wanted)
-        losses, direction = torch.ops.tpkd.losses_and_directions(*given)
-        return Outcome(losses, direction if wanted else None, losses.sum() * weight)
     assert _kernel is not None
     num_rows, num_classes = student.shape
-    z, zt = _unit_stride(student), None if whole is None else _unit_stride(whole)
+    z, zt = unit_stride(student), None if whole is None else unit_stride(whole)
     soft = labels.is_floating_point()
     y = _soft_labels(labels) if soft else labels.contiguous()
     valid = None if valid is None else valid.contiguous()
@@ -161,13 +146,19 @@ def kernel_values_and_direction(
 _NOTHING = (0, 0, 0)
 
 
-def _unit_stride(logits: Tensor) -> Tensor:
+def unit_stride(logits: Float[Tensor, "rows K"]) -> Float[Tensor, "rows K"]:
+    """The same numbers with the classes of a row next to each other.
+
+    Example:
+        >>> unit_stride(torch.zeros(3, 2).T).stride()
+        (3, 1)
+    """
     logits = logits.resolve_neg()
     return logits if logits.stride(-1) == 1 else logits.contiguous()
 
 
 def _soft_labels(labels: Float[Tensor, "rows K"]) -> Tensor:
-    return _unit_stride(labels.detach().to(labels.dtype if labels.dtype in _TEACHER_DTYPES else torch.float32))
+    return unit_stride(labels.detach().to(labels.dtype if labels.dtype in _TEACHER_DTYPES else torch.float32))
 
 
 def _owned(top_k: TopK) -> TopK:
@@ -179,10 +170,11 @@ def _owned(top_k: TopK) -> TopK:
 
 
 def _addresses(top_k: TopK) -> tuple[int, ...]:
-    return tuple(0 if values is None else values.data_ptr() for values in _parts(top_k))
+    return tuple(0 if values is None else values.data_ptr() for values in top_k_parts(top_k))
 
 
-def _parts(top_k: TopK) -> tuple[Tensor | None, ...]:
+def top_k_parts(top_k: TopK) -> tuple[Tensor | None, ...]:
+    """Its tensors, in the order of its fields."""
     return top_k.log_probs, top_k.indices, top_k.label_log_probs, top_k.rest_log_probs
 
 
@@ -202,48 +194,3 @@ def _refuse(row: int, top_k: TopK | None, labels: Tensor, num_classes: int) -> N
     except ValueError as error:
         raise ValueError(str(error).replace("position ()", f"row {row}")) from None
     raise ValueError(f"labels: expected probabilities that stay as they are while the loss is computed, in row {row}")
-
-
-def _operator(
-    student: Tensor,
-    teacher: Tensor | None,
-    labels: Tensor,
-    valid: Tensor | None,
-    top_log_probs: Tensor | None,
-    top_indices: Tensor | None,
-    label_log_probs: Tensor | None,
-    rest_log_probs: Tensor | None,
-    beta: float,
-    temperature: float,
-    weight: float,
-    wanted: bool,
-) -> tuple[Tensor, Tensor]:
-    """The kernel as one operator, which a compiled graph calls without looking inside. No direction is empty."""
-    given: Tensor | TopK | None = teacher
-    if given is None:
-        assert top_log_probs is not None
-        assert top_indices is not None
-        given = TopK(top_log_probs, top_indices, label_log_probs, rest_log_probs)
-    found = kernel_values_and_direction(student, given, labels, valid, beta, weight, wanted, temperature=temperature)
-    if found is None:
-        most = f"at most {_kernel and _kernel.MOST_CORRECT} of them in a compiled graph"
-        raise ValueError(f"labels: expected probabilities of few classes, {most}, got more")
-    return found.losses, student.new_empty(0) if found.direction is None else found.direction
-
-
-def _shapes(student: Tensor, *others: object) -> tuple[Tensor, Tensor]:
-    # Not len(), which would bind the graph to one batch size.
-    losses = student.new_empty(student.shape[0], dtype=torch.float32)
-    return losses, student.new_empty(student.shape if others[-1] else 0)
-
-
-if not hasattr(torch.ops.tpkd, "losses_and_directions"):  # operators outlive a module that is loaded again
-    # Not custom_op: its checks on every call take as long as a small batch.
-    torch.library.define(
-        "tpkd::losses_and_directions",
-        "(Tensor student, Tensor? teacher, Tensor labels, Tensor? valid, Tensor? top_log_probs, Tensor? top_indices,"
-        " Tensor? label_log_probs, Tensor? rest_log_probs, float beta, float temperature, float weight, bool wanted)"
-        " -> (Tensor, Tensor)",
-    )
-    torch.library.impl("tpkd::losses_and_directions", "CPU", _operator)
-    torch.library.register_fake("tpkd::losses_and_directions", _shapes)

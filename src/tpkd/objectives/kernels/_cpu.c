@@ -1,6 +1,6 @@
 /* The protected loss on a CPU: every row in one go, in memory that its core keeps close.
 
-   The mathematics is said in tpkd_fast.py, which has the same algorithm as tensor code for everything else. A row is
+   The mathematics is said in __init__.py of this folder; tensor.py has the same algorithm for everything else. A row is
    copied into scratch memory, its correct classes and what fills it up to whole vectors as -inf: exponentials make zeros
    of both, and no loop below has to know of them. Loops are plain; the compiler vectorises them for each kind of
    processor. Sums are taken in float over CHUNK numbers, so few that equal roundings cannot add up, and in double over
@@ -533,7 +533,7 @@ static int64_t *checked_labels(const void *labels, Py_ssize_t rows, Py_ssize_t c
     return copy;
 }
 
-/* Takes addresses as numbers, of memory that tpkd_kernel.py has checked and holds. */
+/* Takes addresses as numbers, of memory that cpu.py has checked and holds. */
 static PyObject *losses_and_directions(PyObject *Py_UNUSED(module), PyObject *args) {
     struct batch batch;
     Py_ssize_t student, teacher, gradient, soft, labels, valid, losses, scratch;
@@ -593,9 +593,9 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_kernel", NULL, -1, methods, NULL, NULL, NULL, NULL};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_cpu", NULL, -1, methods, NULL, NULL, NULL, NULL};
 
-PyMODINIT_FUNC PyInit__kernel(void) {
+PyMODINIT_FUNC PyInit__cpu(void) {
     PyObject *module = PyModule_Create(&definition);
     if (module && (PyModule_AddIntConstant(module, "LANES", LANES) < 0 ||
                    PyModule_AddIntConstant(module, "MOST_CORRECT", MOST_CORRECT) < 0))

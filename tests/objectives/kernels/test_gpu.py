@@ -1,0 +1,199 @@
+"""The Triton kernel: what it takes, what it says where it is not there, and its numbers in Triton's interpreter.
+
+The numbers are computed in the environment of `make test-triton` alone; the battery is in `test_conformance.py`.
+"""
+
+import sys
+import types
+
+import pytest
+import torch
+from torch import Tensor
+
+from strategies import make_pairs
+from tpkd.geometry.directions import directions
+from tpkd.geometry.divergences import conditional_loss, label_loss
+from tpkd.geometry.top_k import TopK
+from tpkd.objectives.kernels import cpu, gpu, values_and_direction
+from tpkd.objectives.kernels.gpu import num_warps, takes, why_not
+from tpkd.objectives.linear import linear_tpkd_loss
+from tpkd.objectives.tpkd import tpkd_loss
+
+interpreted = pytest.mark.skipif(not gpu.is_interpreted(), reason="needs Triton's interpreter: make test-triton")
+
+
+@pytest.fixture
+def no_programs():
+    gpu._programs.cache_clear()
+    yield
+    gpu._programs.cache_clear()
+
+
+@pytest.mark.usefixtures("no_programs")
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        (None, "Triton is not installed"),
+        ("2.1.0", "Triton 2.1.0 is older than 3.6"),
+        ("3.5.1", "Triton 3.5.1 is older"),
+    ],
+)
+def test_without_triton_or_with_an_old_one_the_tensor_code_takes_over(monkeypatch, module, said):
+    fake = None if module is None else types.ModuleType("triton")
+    if fake is not None:
+        fake.__version__ = module
+    monkeypatch.setitem(sys.modules, "triton", fake)
+    monkeypatch.setattr(gpu, "is_interpreted", lambda: True)
+    monkeypatch.setattr(cpu, "_kernel", None)
+    batch = make_pairs("random", 4, 10, seed=0, dtype=torch.float32)
+    assert why_not().startswith(said)
+    assert not takes(*batch)
+    assert tpkd_loss(*batch).isfinite()
+
+
+@pytest.mark.usefixtures("no_programs")
+def test_a_triton_that_cannot_be_loaded_is_told(monkeypatch):
+    def broken(name: str) -> types.ModuleType:
+        raise ImportError("libcuda.so: no such file")
+
+    monkeypatch.setattr(gpu.importlib, "import_module", broken)
+    assert why_not() == "Triton cannot be loaded: libcuda.so: no such file"
+
+
+def test_a_program_has_at_most_1024_threads():
+    for block in (2**power for power in range(2, 15)):
+        for warp_size in (32, 64):
+            assert 1 <= num_warps(block, warp_size) * warp_size <= 1024
+
+
+def reference(student: Tensor, teacher: Tensor, labels: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    z, zt = student.double(), teacher.double()
+    losses = label_loss(z, labels) + 0.5 * conditional_loss(z, zt, labels, temperature=temperature)
+    return losses, directions(z, zt, labels, temperature=temperature).update
+
+
+def assert_equals_the_reference(batch, temperature: float, exact: float) -> None:
+    """Within `exact` of each row's largest entry, and bit-equal in a second run."""
+    found, again = (gpu.values_and_direction(*batch, None, 0.5, 1.0, True, temperature=temperature) for _ in range(2))
+    losses, expected = reference(*batch, temperature)
+    assert torch.equal(found.losses, again.losses)
+    assert torch.equal(found.direction, again.direction)
+    torch.testing.assert_close(found.losses.double(), losses, rtol=5e-6, atol=5e-6)
+    scale = expected.abs().amax(-1, keepdim=True)
+    torch.testing.assert_close(found.direction / scale, expected / scale, rtol=0, atol=exact, check_dtype=False)
+    assert (found.direction >= found.direction.gather(-1, batch[2].unsqueeze(-1))).all()
+
+
+@interpreted
+@pytest.mark.parametrize("temperature", [1.0, 4.0])
+@pytest.mark.parametrize(
+    ("num_classes", "exact"), [(3, 2e-6), (100, 2e-6), (1000, 2e-6), (16384, 5e-5), (16385, 5e-5), (151936, 5e-5)]
+)
+def test_equals_the_float64_reference(num_classes, exact, temperature):
+    student, teacher, labels = make_pairs("random", 2, num_classes, seed=1, dtype=torch.float32)
+    assert_equals_the_reference((3 * student, 3 * teacher, labels), temperature, exact)
+
+
+@interpreted
+@pytest.mark.parametrize("noise", [0.0, 1e-4])
+def test_a_long_row_with_more_active_classes_than_there_is_room_for(noise):
+    """A teacher that is flat where the student gives all to another class: nearly every class is active."""
+    num_classes = 20_000
+    generator = torch.Generator().manual_seed(0)
+    teacher = noise * torch.randn(2, num_classes, generator=generator)
+    student = teacher.clone()
+    student[:, 5] = 12.0
+    assert_equals_the_reference((student, teacher, torch.tensor([0, 19_999])), 1.0, 5e-5)
+
+
+@interpreted
+def test_a_part_of_a_long_row_may_be_ruled_out():
+    student, teacher, labels = make_pairs("random", 2, 20_000, seed=2, dtype=torch.float32)
+    labels[:] = 3
+    for logits in (student, teacher):
+        logits[0, gpu.PART : 2 * gpu.PART] = -torch.inf
+    kept = student[0].isfinite()
+    found = gpu.values_and_direction(student, teacher, labels, None, 0.5, 1.0, True)
+    losses, expected = reference(student[:1, kept], teacher[:1, kept], labels[:1], 1.0)
+    torch.testing.assert_close(found.losses[:1].double(), losses, rtol=5e-6, atol=0)
+    torch.testing.assert_close(found.direction[:1, kept].double(), expected, rtol=0, atol=1e-6)
+    assert not found.direction[0, ~kept].any()
+
+
+@interpreted
+@pytest.mark.parametrize("num_classes", [40, 20_000])
+def test_ignored_rows_and_strides(num_classes):
+    student, teacher, labels = make_pairs("random", 4, num_classes, seed=3, dtype=torch.float32)
+    valid = torch.tensor([True, False, True, True])
+    expected = gpu.values_and_direction(student, teacher, labels, None, 0.5, 1.0, True)
+    student[1], teacher[1] = torch.nan, torch.inf
+    wide = torch.cat([student, student], -1)[:, :num_classes]
+    every_other = teacher.repeat_interleave(2, 0)[::2]
+    found = gpu.values_and_direction(wide, every_other, labels, valid, 0.5, 1.0, True)
+    assert torch.equal(found.losses[valid], expected.losses[valid])
+    assert torch.equal(found.direction[valid], expected.direction[valid])
+    assert found.losses[1] == 0
+    assert not found.direction[1].any()
+
+
+@interpreted
+@pytest.mark.parametrize("num_classes", [40, 20_000])
+def test_the_direction_may_take_the_place_of_the_student(num_classes):
+    batch = make_pairs("random", 2, num_classes, seed=4, dtype=torch.float32)
+    expected = gpu.values_and_direction(*batch, None, 0.5, 1.0, True)
+    found = gpu.values_and_direction(*batch, None, 0.5, 1.0, True, overwrite=True)
+    assert found.direction is batch.student
+    assert torch.equal(found.direction, expected.direction)
+
+
+@interpreted
+@pytest.mark.parametrize("num_classes", [40, 20_000])
+@pytest.mark.parametrize("label", [-1, 20_000])
+def test_a_label_out_of_range_stops_the_program(monkeypatch, num_classes, label):
+    from triton.runtime import interpreter
+
+    # The interpreter takes no notice of the option that turns assertions on.
+    monkeypatch.setattr(interpreter.interpreter_builder, "options", interpreter.InterpreterOptions(debug=True))
+    student, teacher, labels = make_pairs("random", 2, num_classes, seed=5, dtype=torch.float32)
+    labels[1] = label
+    with pytest.raises(Exception, match="expected class indices from 0 to K - 1"):
+        gpu.values_and_direction(student, teacher, labels, None, 0.5, 1.0, True)
+
+
+@interpreted
+def test_linear_heads_and_compiled_graphs_use_it(monkeypatch):
+    monkeypatch.setattr(cpu, "_kernel", None)
+    calls = []
+    original = gpu.values_and_direction
+    monkeypatch.setattr(gpu, "values_and_direction", lambda *given, **more: calls.append(1) or original(*given, **more))
+    features, weight = torch.randn(3, 4, requires_grad=True), torch.randn(10, 4, requires_grad=True)
+    teacher, labels = torch.randn(3, 10), torch.tensor([1, 2, 3])
+    loss = linear_tpkd_loss(features, weight, teacher, labels)
+    loss.backward()
+    assert len(calls) == 1
+    torch.testing.assert_close(loss, tpkd_loss(features @ weight.T, teacher, labels))
+    compiled = torch.compile(tpkd_loss, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled((features @ weight.T).detach(), teacher, labels), loss.detach())
+    assert len(calls) == 3
+
+
+@interpreted
+def test_what_it_does_not_take_goes_to_the_tensor_code(monkeypatch):
+    monkeypatch.setattr(cpu, "_kernel", None)
+    z, zt, y = make_pairs("random", 3, 10, seed=6, dtype=torch.float32)
+    assert takes(z, zt, y)
+    assert not takes(z.double(), zt, y)
+    assert not takes(z, zt, torch.eye(10)[y])
+    assert not takes(z, TopK(zt[:, :2].log_softmax(-1), torch.tensor([[0, 1]] * 3)), y)
+    assert not takes(z, torch._efficientzerotensor(3, 10), y)
+    assert not takes(z.to("meta"), zt, y)
+    assert values_and_direction(z[:0], zt[:0], y[:0], None, 0.5, 1.0, True).losses.shape == (0,)
+
+
+@interpreted
+@pytest.mark.parametrize("num_classes", [100, 1000, 16384, 16385, 151936])
+def test_it_moves_few_more_bytes_than_it_must(num_classes):
+    from benchmarks.gpu_counts import MOST_IN_PARTS, MOST_WHOLE, traffic
+
+    moved, least = traffic(num_classes, torch.bfloat16)
+    assert least <= moved <= least * (MOST_WHOLE if num_classes <= gpu.LONGEST_WHOLE_ROW else MOST_IN_PARTS)
