@@ -27,57 +27,68 @@ from tpkd.diagnosis.tokens.terminal import tokens_tables
 from tpkd.errors import InputError, extra
 from tpkd.geometry.constants import PAPER_BETA
 
+Students = Annotated[list[Path], typer.Argument(help="Logits of one student each, (examples, classes).")]
+Teacher = Annotated[
+    Path,
+    typer.Option(
+        help="Logits of the teacher, same shape; its top classes as log_probs and indices; or its cache directory."
+    ),
+]
+Labels = Annotated[
+    Path | None,
+    typer.Option(help="Class numbers or names, -100 to leave a row out; or probabilities (examples, classes)."),
+]
+Json = Annotated[Path | None, typer.Option(help="Write every number here.")]
+Html = Annotated[Path | None, typer.Option(help="Write a page for people here (needs the extra `report`).")]
+ClassNames = Annotated[
+    Path | None,
+    typer.Option(help="Names of the classes: one per line, a JSON list, a config.json, or a .safetensors file."),
+]
+Ids = Annotated[
+    Path | None,
+    typer.Option(help="Names of the examples, or sample (and view) ids of a teacher cache: lines, JSON list, array."),
+]
+LogProbabilities = Annotated[
+    bool,
+    typer.Option("--log-probabilities", help="The files hold log-probabilities; rows are checked to sum to 1."),
+]
+Probabilities = Annotated[
+    bool,
+    typer.Option("--probabilities", help="The files hold probabilities; rows are checked, and logarithms taken."),
+]
+LabelColumn = Annotated[str | None, typer.Option(help="Column or array of the labels, where several could be meant.")]
+Beta = Annotated[float, typer.Option(help="Of the step: decides about the update cosine alone.")]
+Temperature = Annotated[
+    float, typer.Option(help="Of the step: decides about compensation, retention and update cosine alone.")
+]
+Tokens = Annotated[
+    bool,
+    typer.Option(
+        "--tokens",
+        help="The student is a causal language model, a transformers folder or a .gguf file, and the teacher is a "
+        "token cache, whose text the student reads; see docs/tokens.md.",
+    ),
+]
+Blocks = Annotated[
+    int | None, typer.Option(help="With --tokens: how many blocks of the cache to read; default: all.", min=1)
+]
+
 
 def diagnose(
-    students: Annotated[list[Path], typer.Argument(help="Logits of one student each, (examples, classes).")],
-    teacher: Annotated[
-        Path,
-        typer.Option(
-            help="Logits of the teacher, same shape; its top classes as log_probs and indices; or its cache directory."
-        ),
-    ],
-    labels: Annotated[
-        Path | None,
-        typer.Option(help="Class numbers or names, -100 to leave a row out; or probabilities (examples, classes)."),
-    ] = None,
-    json: Annotated[Path | None, typer.Option(help="Write every number here.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a page for people here (needs the extra `report`).")] = None,
-    class_names: Annotated[
-        Path | None,
-        typer.Option(help="Names of the classes: one per line, a JSON list, a config.json, or a .safetensors file."),
-    ] = None,
-    ids: Annotated[
-        Path | None,
-        typer.Option(
-            help="Names of the examples, or sample (and view) ids of a teacher cache: lines, JSON list, array."
-        ),
-    ] = None,
-    log_probabilities: Annotated[
-        bool,
-        typer.Option("--log-probabilities", help="The files hold log-probabilities; rows are checked to sum to 1."),
-    ] = False,
-    probabilities: Annotated[
-        bool,
-        typer.Option("--probabilities", help="The files hold probabilities; rows are checked, and logarithms taken."),
-    ] = False,
-    label_column: Annotated[
-        str | None, typer.Option(help="Column or array of the labels, where several could be meant.")
-    ] = None,
-    beta: Annotated[float, typer.Option(help="Of the step: decides about the update cosine alone.")] = PAPER_BETA,
-    temperature: Annotated[
-        float, typer.Option(help="Of the step: decides about compensation, retention and update cosine alone.")
-    ] = 1.0,
-    tokens: Annotated[
-        bool,
-        typer.Option(
-            "--tokens",
-            help="The student is a causal language model, a transformers folder or a .gguf file, and the teacher is a "
-            "token cache, whose text the student reads; see docs/tokens.md.",
-        ),
-    ] = False,
-    blocks: Annotated[
-        int | None, typer.Option(help="With --tokens: how many blocks of the cache to read; default: all.", min=1)
-    ] = None,
+    students: Students,
+    teacher: Teacher,
+    labels: Labels = None,
+    json: Json = None,
+    html: Html = None,
+    class_names: ClassNames = None,
+    ids: Ids = None,
+    log_probabilities: LogProbabilities = False,
+    probabilities: Probabilities = False,
+    label_column: LabelColumn = None,
+    beta: Beta = PAPER_BETA,
+    temperature: Temperature = 1.0,
+    tokens: Tokens = False,
+    blocks: Blocks = None,
 ) -> None:
     """What can this teacher still teach these students, and at what price?
 
