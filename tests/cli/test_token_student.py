@@ -80,3 +80,10 @@ def test_only_the_teacher_and_held_out_text_have_caches(root):
         InputError, match=r"--network: expected teacher or held-out for a language model, found 'initial'"
     ):
         run("cache", "build", root / "run.yaml", "--network", "initial")
+
+
+@pytest.mark.parametrize("arguments", [("build", "--on", "local"), ("plan",)])
+def test_what_a_language_model_does_not_have_yet_is_refused(root, arguments):
+    verb, *options = arguments
+    with pytest.raises(InputError, match=r"language model"):
+        run("cache", verb, root / "run.yaml", *options)

@@ -118,3 +118,13 @@ def test_held_out_text_must_be_named(root):
 def test_an_unknown_separator_is_refused(root):
     with pytest.raises(ConfigError, match=r"packing: separator: expected a token of the tokeniser, found '<none>'"):
         load_text(tiny_config(root, "packing.separator=<none>"))
+
+
+def test_documents_of_too_different_lengths_are_refused(root, tmp_path):
+    """One long document among many that are a block each: an index by document would have mostly empty places."""
+    titled = "".join(f"= doc {number} =\nthe cat sat on the mat . a dog ran\n" for number in range(300))
+    (tmp_path / "text.txt").write_text(titled + "= doc long =\n" + "the old town slept while it rained . " * 900)
+    with pytest.raises(
+        ConfigError, match=r"documents: expected documents of comparable lengths, found one of \d+ blocks"
+    ):
+        build_token_cache(tiny_config(root, ("documents.path", str(tmp_path / "text.txt")), "packing.length=16"))

@@ -74,6 +74,10 @@ def build(
     Example: tpkd cache build configs/digits.yaml --on ray --workers 8
     """
     if on is not None:
+        if reads_tokens(config):
+            raise InputError(
+                "--on: expected none for a language model; --part I/N and `tpkd cache merge` split its build"
+            )
         if part is not None:
             raise InputError("--part: expected none beside --on, which builds all parts")
         resources = Resources(workers, cpus, gpus, address)
@@ -237,6 +241,10 @@ def plan(
 
     Example: tpkd cache plan configs/digits.yaml --rows 100000000 --workers 8
     """
+    if reads_tokens(config):
+        raise InputError(
+            f"{config}: expected a classifier's run; the cache of a language model is built without a plan"
+        )
     with extra("train"):
         from tpkd.teacher.planning import forecast
     with config_errors(config):

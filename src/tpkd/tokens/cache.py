@@ -9,13 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tpkd.config.loading import expand_data, keyed
+from tpkd.config.loading import ConfigError, expand_data, keyed
 from tpkd.config.tokens import DocumentsConfig, LanguageModelConfig, TokensConfig
 from tpkd.errors import InputError
 from tpkd.models.language import language_source, load_language_model, load_tokenizer
 from tpkd.models.weights import weights_fingerprint
 from tpkd.teacher.cache.build import BuildProgress, build_cache
 from tpkd.teacher.cache.description import kept_sentence
+from tpkd.teacher.cache.keys import check_width
 from tpkd.teacher.cache.parts import Part
 from tpkd.teacher.cache.recipe import CacheRecipe, library_versions
 from tpkd.teacher.cache.rows import CacheRows
@@ -42,11 +43,21 @@ class Text:
     """Tokeniser and packing, as a recipe has them."""
 
     def rows(self) -> CacheRows:
-        """The rows of a cache."""
-        tokens = self.blocks.tokens
-        return CacheRows(
-            self.blocks.documents, self.blocks.numbers, lambda a, b: torch.from_numpy(tokens[a:b]), tokens=tokens
-        )
+        """The rows of a cache.
+
+        Raises:
+            InputError: documents are of so different lengths that an index by document would be nearly empty.
+        """
+        blocks, tokens = self.blocks, self.blocks.tokens
+        found = len(np.unique(blocks.documents)), len(blocks), int(blocks.numbers.min()), int(blocks.numbers.max())
+        try:
+            check_width(*found)
+        except ValueError as error:
+            raise ConfigError(
+                f"documents: expected documents of comparable lengths, found one of {found[3] + 1} blocks among "
+                f"{found[0]} in {found[1]} blocks; cut long ones by documents.begin, or join short ones"
+            ) from error
+        return CacheRows(blocks.documents, blocks.numbers, lambda a, b: torch.from_numpy(tokens[a:b]), tokens=tokens)
 
 
 def load_text(config: TokensConfig, documents: DocumentsConfig | None = None, limit: int | None = None) -> Text:
