@@ -5,7 +5,7 @@ WORKERS ?= 2
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: help demo test test-timm test-triton test-baseline test-faults check bench docs browser paper evidence
-.PHONY: evidence-features wheel
+.PHONY: evidence-features tokens wheel
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -47,8 +47,11 @@ browser: ## install Chromium for the page tests (Debian and Ubuntu)
 		sudo=$$([ "$$(id -u)" = 0 ] || echo sudo); \
 		$$sudo apt-get update -qq && $$sudo apt-get install -y -qq --no-install-recommends chromium; }
 
-evidence: .venv/installed-dev ## rewrite the tables of docs/evidence.md from results/
-	$(BIN)/python tools/evidence_page.py
+tokens: .venv/installed-dev ## rewrite the tables of docs/tokens.md from results/tokens/
+	$(BIN)/python tools/tokens_page.py
+
+evidence: .venv/installed-dev ## rewrite the tables, figures and answers of docs/evidence.md, README.md and others from results/
+	$(BIN)/python -m tools.evidence_page
 
 # The seeds of configs/evidence-features-*.yaml. Another output than theirs, where the committed records are.
 FEATURE_SEEDS := 52,53,54,55,56,57,58,59,60,61,62,63,64,65,66,67,68,69,70,71,72,73,74,75,76,77,78,79,80,81
