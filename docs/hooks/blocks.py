@@ -140,7 +140,13 @@ def check_command(command: str) -> None:
             _check_tpkd(options[options.index("tpkd") + 1 :])
         case ["make", *targets]:
             makefile = (ROOT / "Makefile").read_text()
-            missing = [target for target in targets if not re.search(rf"^{target}:", makefile, re.M)]
+            wanted = [
+                rf"^{name} \?=" if value else rf"^{name}:"
+                for name, value, _ in (word.partition("=") for word in targets)
+            ]
+            missing = [
+                word for word, pattern in zip(targets, wanted, strict=True) if not re.search(pattern, makefile, re.M)
+            ]
             if missing:
                 raise AssertionError(f"no make target {missing}")
         case ["pip", "install", *names]:

@@ -126,7 +126,7 @@ def resolve_config(
     variant = config.variants.get(name)
     chosen = config.methods.get(variant.objective if variant else name, {})
     if not methods or not (chosen or variant):
-        return _without_other_seeds(config)
+        return _for_seed(config)
     # Only now is the objective known. The overrides are applied again, because they take precedence; a bare name has
     # already been applied, and would erase the settings.
     again = [(key, value) for key, value in pairs if key != "objective" or isinstance(value, dict)]
@@ -138,12 +138,20 @@ def resolve_config(
         _set_all(plain, [("objective.name", variant.objective), ("objective.variant", name)])
     _leave_out_late_snapshots(plain, pairs)
     section = "variants" if variant else "methods"
-    return _without_other_seeds(_validate(plain, f"{source}: {section}.{name}"))
+    return _for_seed(_validate(plain, f"{source}: {section}.{name}"))
 
 
-def _without_other_seeds(config: RunConfig) -> RunConfig:
-    kept = not config.snapshot_seeds or config.seed in config.snapshot_seeds
-    return config if kept else config.model_copy(update={"snapshots": ()})
+def _for_seed(config: RunConfig) -> RunConfig:
+    """The configuration as its seed makes it: the seeds that follow it, and no snapshots where it keeps none."""
+    changes: dict[str, Any] = {}
+    for name in config.by_seed:
+        section = getattr(config, name)
+        if "seed" in section.model_fields_set and section.seed != config.seed:
+            raise InputError(f"{name}.seed: expected none beside by_seed: [{name}], found {section.seed}")
+        changes[name] = section.model_copy(update={"seed": config.seed})
+    if config.snapshot_seeds and config.seed not in config.snapshot_seeds:
+        changes["snapshots"] = ()
+    return config.model_copy(update=changes) if changes else config
 
 
 def method_settings(config: RunConfig, objective: str) -> dict[str, Any]:

@@ -29,11 +29,17 @@ class MLPOptions:
     input_size: int = 64
     """Numbers per example; images are flattened."""
     hidden: tuple[int, ...] = (128,)
+    """Widths of the layers before the classifier; `[]` is a linear model."""
     dropout: float = 0.0
+    residual: bool = False
+    """The classifier sees the inputs beside the last layer, whose weights there start at 0: the network starts as a
+    linear model, with `head: probe` as a probe of the inputs."""
 
     def __post_init__(self) -> None:
         """Refuse invalid sizes and rates."""
         _check_positive("input_size", self.input_size)
+        if self.residual and not self.hidden:
+            raise InputError("residual: expected false without hidden layers, found true")
         for size in self.hidden:
             _check_positive("hidden", size)
         _check_rate("dropout", self.dropout)
