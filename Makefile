@@ -5,7 +5,7 @@ WORKERS ?= 2
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: help demo test test-timm test-triton test-baseline test-faults check bench docs browser paper evidence
-.PHONY: evidence-features wheel
+.PHONY: evidence-features tokens wheel
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -46,6 +46,9 @@ browser: ## install Chromium for the page tests (Debian and Ubuntu)
 	@command -v chromium >/dev/null || { \
 		sudo=$$([ "$$(id -u)" = 0 ] || echo sudo); \
 		$$sudo apt-get update -qq && $$sudo apt-get install -y -qq --no-install-recommends chromium; }
+
+tokens: .venv/installed-dev ## rewrite the tables of docs/tokens.md from results/tokens/
+	$(BIN)/python tools/tokens_page.py
 
 evidence: .venv/installed-dev ## rewrite the tables, figures and answers of docs/evidence.md, README.md and others from results/
 	$(BIN)/python -m tools.evidence_page

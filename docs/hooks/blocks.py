@@ -166,7 +166,7 @@ def check_command(command: str) -> None:
 
 def _check_tpkd(arguments: list[str]) -> None:
     from tpkd.cli.main import app
-    from tpkd.config.loading import load_config
+    from tpkd.config.loading import is_tokens_config, load_config, load_tokens_config
 
     command, rest = get_command(app), list(arguments)
     while isinstance(command, TyperGroup):
@@ -175,7 +175,8 @@ def _check_tpkd(arguments: list[str]) -> None:
     configurations = [word for word in arguments if word.endswith(".yaml")]
     overrides = given.get("overrides") or []
     for configuration in configurations:
-        load_config(configuration, overrides)
+        load = load_tokens_config if is_tokens_config(configuration) else load_config
+        load(configuration, overrides)
 
 
 def check_settings(settings: dict[str, Any]) -> None:

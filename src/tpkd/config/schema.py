@@ -34,7 +34,7 @@ class StudentConfig(Section):
     """The network that learns. Its start depends on nothing but this section and the files it names."""
 
     model: Model
-    """`builtin:mlp`, `builtin:resnet20`, `builtin:bert`, `timm:NAME` or `hf:PATH_OR_ID`."""
+    """`builtin:mlp`, `builtin:resnet20`, `builtin:efficientnet-lite0`, `builtin:bert`, `timm:NAME`, `hf:PATH_OR_ID`."""
     options: ModelOptions = Field({})
     weights: LocalPath | None = None
     """A `.safetensors`, `.pth`, `.pt` or `.bin` file; only tensors are read from the last three."""

