@@ -59,7 +59,7 @@ def test_protection_is_counted_in_answers_that_the_start_had(tmp_path, shares, e
     line = said(tmp_path, "What does protection buy")
     assert expected in line
     kept = 0.1 if "tpkd-t4" in shares else 0.2  # the start is right on 70 %, this method on the first 60 or 50 of them
-    assert f"(means: TPKD at T = 4, β = 1 {100 * kept:.0f}." in line
+    assert f"means: TPKD at T = 4, β = 1 {100 * kept:.0f}." in line
 
 
 def test_numbers_are_those_of_the_table(tmp_path):

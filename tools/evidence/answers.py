@@ -159,7 +159,8 @@ def _average(findings: Findings, method: str, name: str) -> float | None:
 def _complete(findings: Findings) -> list[Setting]:
     """Settings in which all methods that the sentences compare have run."""
     needed = ("kd", "tpkd", "tpkd-t4", "tpkd-no-projection-t4")
-    return [setting for setting in findings.settings if all(name in setting.scores for name in needed)]
+    known = [setting for setting in findings.settings if setting.finished]
+    return [setting for setting in known if all(name in setting.scores for name in needed)]
 
 
 def _protection(findings: Findings) -> str:
@@ -179,7 +180,7 @@ def _protection(findings: Findings) -> str:
     )
     return (
         f"{said}: it loses fewer of them than KD in {fewer['kd']} and than the same loss without projection in "
-        f"{fewer['tpkd-no-projection-t4']} of {len(complete)} settings (means: {lost}). "
+        f"{fewer['tpkd-no-projection-t4']} of {len(complete)} settings (95 % intervals, not corrected; means: {lost}). "
         f"Test examples whose least margin fell below the start's: {fell}."
     )
 

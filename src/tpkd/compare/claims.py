@@ -106,10 +106,11 @@ def _pair(records: ReportRecords, claim: AccuracyClaim) -> _Pair | None:
 def _asked(records: ReportRecords) -> bool:
     """Whether cross-entropy gains over the start; where either is unknown, nothing speaks against it."""
     start = records.comparison.start.accuracy if records.comparison.start else None
-    accuracies = [method.accuracies for method in records.comparison.methods if method.objective == "ce"]
-    if start is None or not accuracies or not accuracies[0]:
+    methods = [method for method in records.comparison.methods if method.objective == "ce" and method.accuracies]
+    if start is None or not methods:
         return True
-    return gains(accuracies[0], [start] * len(accuracies[0]))
+    own = {each.seed: each.accuracy for each in records.comparison.starts}
+    return gains(methods[0].accuracies, [own.get(seed, start) for seed in methods[0].seeds])
 
 
 def _blocking(records: ReportRecords) -> Iterator[_Claim]:
