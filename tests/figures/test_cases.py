@@ -13,7 +13,9 @@ CASES = {case.name: case for case in explorer_record().cases}
 
 
 def tensors(case):
-    return tuple(torch.tensor(row, dtype=torch.float64) for row in (case.student_logits, case.teacher_logits, case.labels))
+    return tuple(
+        torch.tensor(row, dtype=torch.float64) for row in (case.student_logits, case.teacher_logits, case.labels)
+    )
 
 
 @pytest.mark.parametrize("name", CASES)

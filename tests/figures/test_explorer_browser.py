@@ -173,7 +173,15 @@ def test_a_link_brings_the_state_back(page, browser, place):
 
 
 @pytest.mark.parametrize(
-    "address", ["#nonsense", "#p=1,2&t=3", "#p=0.5,0.3,x&t=0.2,0.5,0.3&y=1", "#p=.5,.3,.2&t=.2,.5,.3&y=9", "#%3Cimg%20src=x%3E", "#p=.5,.3,.2&t=.2,.5,.3&y=1:0.5,2:0.5"]
+    "address",
+    [
+        "#nonsense",
+        "#p=1,2&t=3",
+        "#p=0.5,0.3,x&t=0.2,0.5,0.3&y=1",
+        "#p=.5,.3,.2&t=.2,.5,.3&y=9",
+        "#%3Cimg%20src=x%3E",
+        "#p=.5,.3,.2&t=.2,.5,.3&y=1:0.5,2:0.5",
+    ],
 )
 def test_an_address_that_says_nothing_is_left_alone(browser, place, address):
     with opened(browser, f"{place}{address}", "desktop", folder=place) as page:
@@ -217,8 +225,8 @@ def test_everything_is_seen_and_nothing_overflows(browser, place, size, scheme):
 def test_every_control_has_a_name(page):
     unnamed = page.evaluate(
         """() => [...document.querySelectorAll("button, select, input, [role=slider]")].filter((element) =>
-            !(element.getAttribute("aria-label") || element.textContent.trim() || element.closest("label")?.textContent.trim()))
-            .length"""
+            ![element.getAttribute("aria-label"), element.textContent, element.closest("label")?.textContent]
+                .some((text) => text?.trim())).length"""
     )
     assert unnamed == 0
     assert urlsplit(page.url).scheme == "file"

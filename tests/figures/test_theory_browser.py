@@ -68,8 +68,8 @@ def test_a_thousand_cases_of_every_kind(compared):
 
 def test_every_number_is_the_library_s(page, compared):
     excesses = page.evaluate(
-        """cases => cases.map((given) =>
-            tpkdTheory.largestExcess(tpkdTheory.splitPair(given.student_logits, given.teacher_logits, given.labels)))""",
+        """cases => cases.map(({student_logits: z, teacher_logits: zt, labels}) =>
+            tpkdTheory.largestExcess(tpkdTheory.splitPair(z, zt, labels)))""",
         [case for case, _ in compared],
     )
     wrong = [

@@ -9,7 +9,11 @@ from tpkd.training.panels import PANELS
 
 
 def test_names_titles_and_tags_are_unique():
-    for values in ([panel.name for panel in PANELS], [panel.title for panel in PANELS], [panel.tag for panel in PANELS]):
+    for values in (
+        [panel.name for panel in PANELS],
+        [panel.title for panel in PANELS],
+        [panel.tag for panel in PANELS],
+    ):
         assert len(set(values)) == len(values)
 
 

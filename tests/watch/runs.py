@@ -5,7 +5,11 @@ import json
 from tpkd.executors.jobs import JobEvent
 from tpkd.executors.status import StatusWriter
 
-KEYS = {"train": ("loss",), "monitor": ("blocked_share", "conditional_loss", "transfer_cost"), "evaluation": ("accuracy",)}
+KEYS = {
+    "train": ("loss",),
+    "monitor": ("blocked_share", "conditional_loss", "transfer_cost"),
+    "evaluation": ("accuracy",),
+}
 
 
 def line(kind, step, **values):
@@ -14,7 +18,9 @@ def line(kind, step, **values):
 
 def metrics(steps, scale=1.0):
     """Lines of some steps; every value can be told from its step."""
-    return "".join(line(kind, step, **{key: scale / step for key in keys}) for step in steps for kind, keys in KEYS.items())
+    return "".join(
+        line(kind, step, **dict.fromkeys(keys, scale / step)) for step in steps for kind, keys in KEYS.items()
+    )
 
 
 def write_run(directory, steps=range(1, 6), *, scale=1.0, finished=False):

@@ -1,5 +1,6 @@
 """Metrics that grow, are half written, are cut back by a run that continues, or are not ours."""
 
+import itertools
 import json
 import os
 
@@ -73,7 +74,14 @@ def test_steps_that_come_again_replace_those_before(path):
 
 @pytest.mark.parametrize(
     "text",
-    ["not json\n", "[1]\n", '{"kind": "train"}\n', '{"kind": "train", "step": "x", "loss": 1}\n', "\x00\x01\n", '{"step": true}\n'],
+    [
+        "not json\n",
+        "[1]\n",
+        '{"kind": "train"}\n',
+        '{"kind": "train", "step": "x", "loss": 1}\n',
+        "\x00\x01\n",
+        '{"step": true}\n',
+    ],
 )
 def test_what_is_not_ours_is_counted_and_left_out(path, text):
     path.write_text(line("train", 1, loss=1.0) + text + line("train", 2, loss=2.0))
@@ -113,7 +121,7 @@ def test_long_curves_are_thinned_evenly_and_end_with_the_newest():
     assert MAX_POINTS / 2 < len(steps) <= MAX_POINTS + 1
     assert steps[-1] == 100_000
     assert values == [step / 2 for step in steps]
-    gaps = {b - a for a, b in zip(steps[:-2], steps[1:-1], strict=True)}
+    gaps = {after - before for before, after in itertools.pairwise(steps[:-1])}
     assert len(gaps) == 1
 
 

@@ -68,8 +68,23 @@ def test_data_are_read_anew(server, tmp_path):
 @pytest.mark.parametrize(
     "path",
     [
-        *("/", "/data/cells.js", "//", "/wrong/", "/wrong/data/cells.js", "{home}data/", "{home}data", "{home}config.yaml"),
-        *("{home}../", "{home}data/../../etc/passwd", "{home}data/curves-99.js", "{home}data/curves-0.js/", "{home}kd-42/"),
+        *(
+            "/",
+            "/data/cells.js",
+            "//",
+            "/wrong/",
+            "/wrong/data/cells.js",
+            "{home}data/",
+            "{home}data",
+            "{home}config.yaml",
+        ),
+        *(
+            "{home}../",
+            "{home}data/../../etc/passwd",
+            "{home}data/curves-99.js",
+            "{home}data/curves-0.js/",
+            "{home}kd-42/",
+        ),
         *("{home}data/curves--1.js", "{home}%2e%2e/", "{home}data/curves-0.js%00", "{bare}"),
     ],
 )
@@ -79,7 +94,9 @@ def test_nothing_else_is_there(server, path):
     assert (status, body) == (404, "")
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "", "[::1]:{port}"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "", "[::1]:{port}"]
+)
 def test_another_host_name_is_refused(server, host):
     """A site whose name is bound to this machine asks under its own name."""
     status, body, _ = ask(server, home(server), Host=host.format(port=server.server_port))

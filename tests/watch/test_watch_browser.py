@@ -1,4 +1,4 @@
-"""The live page in a real browser, from a file and from an address: it follows the metrics, and loads no more than it shows."""
+"""The live page in a real browser, as a file and at an address: it follows the metrics, and loads what it shows."""
 
 import json
 import re
@@ -50,7 +50,8 @@ def newest(page, name):
 
 
 def wait_for(page, name, value):
-    found = "([name, value]) => [...document.querySelectorAll('data')].some(d => d.dataset.name === name && Number(d.value) === value)"
+    same = "(d) => d.dataset.name === name && Number(d.value) === value"
+    found = f"([name, value]) => [...document.querySelectorAll('data')].some({same})"
     page.wait_for_function(found, arg=[name, value])
 
 
@@ -149,7 +150,9 @@ def test_the_end_of_a_watch_is_said(browser, tmp_path):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
 def test_everything_is_seen_and_nothing_overflows(browser, tmp_path, size, scheme):
-    grid = write_grid(tmp_path / "grid", names=("tpkd-42", "a-very-long-name-of-an-objective-with-settings-beta-0.5-42"))
+    grid = write_grid(
+        tmp_path / "grid", names=("tpkd-42", "a-very-long-name-of-an-objective-with-settings-beta-0.5-42")
+    )
     with shown(browser, grid, tmp_path / "live.html", size, scheme=scheme) as (page, _):
         page.locator("figure").first.wait_for()
         width = page.viewport_size["width"]

@@ -108,5 +108,5 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(length))
         self.end_headers()
 
-    def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 (its name in the base class)
+    def log_message(self, format: str, *arguments: Any) -> None:
         """Say nothing: the terminal belongs to the command."""
