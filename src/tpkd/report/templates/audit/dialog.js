@@ -56,7 +56,10 @@ const dialog = (() => {
     if (current !== at) return;
     const count = Math.min(rows, context.shared.label.length - chunk * rows);
     draw(at, detail.read(numbersOf, at % rows, count), inputs.shown[at % rows]);
-    if (!element.open) element.showModal();
+    if (!element.open) {
+      element.showModal();
+      document.getElementById(document.getElementById("next").disabled ? "close" : "next").focus();
+    }
     element.scrollTop = 0;
     element.dataset.at = at;
   };

@@ -71,7 +71,7 @@
       tile(data("transfer_cost", "nats"), "nats: mean price", [data("conditional_loss", "nats"), " nats of conditional loss"], { sort: "price" }));
   };
 
-  if (window.matchMedia("(max-width: 480px)").matches) document.getElementById("filters").open = false;
+  if (window.matchMedia("(max-width: 860px)").matches) document.getElementById("filters").open = false;
   let turn = 0;
   const update = async () => {
     turn += 1;
