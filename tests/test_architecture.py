@@ -18,7 +18,7 @@ MATHS = BASE | {"geometry", "theory", "parameter_space", "objectives"}
 RUN = BASE | {"config", "data", "models", "teacher"}
 TOOLKIT = {"report", "competence"}
 SUBJECTS = {"diagnosis", "quality", "compare", "mechanism", "check_loss", "figures", "demo", "importing"}
-SUBJECTS |= {"audit", "watch"}
+SUBJECTS |= {"audit", "tokens", "watch"}
 ALLOWED = {
     "errors": set(),
     "record": set(),
@@ -47,11 +47,12 @@ ALLOWED = {
     "mechanism": MATHS | RUN | {"training", "report"},
     "compare": MATHS | RUN | TOOLKIT | {"training", "diagnosis", "quality", "mechanism", "figures", "executors"},
     "audit": MATHS | RUN | TOOLKIT | {"training", "diagnosis", "quality", "compare"},
-    "importing": RUN | {"geometry", "theory", "diagnosis"},
+    "importing": RUN | {"geometry", "theory", "diagnosis", "tokens"},
     "check_loss": BASE | {"geometry", "report"},
     "figures": BASE | {"geometry", "theory", "report"},
     "watch": BASE | {"training", "executors", "report"},
     "demo": RUN | {"training", "audit", "compare", "diagnosis", "mechanism", "figures", "executors"},
+    "tokens": MATHS | RUN | {"training", "report"},
     "integrations": BASE | {"geometry", "objectives", "theory", "teacher", "training"},
     "cli": MATHS | RUN | TOOLKIT | SUBJECTS | {"training", "student", "executors"},
     "__init__": {"geometry", "theory", "parameter_space", "objectives", "student", "errors"},
@@ -66,9 +67,10 @@ ELSEWHERE = {
     "student/to_timm": "models_timm",
     "integrations/timm": "integrations_timm",
     "integrations/vocabulary": "integrations/transformers",
+    "integrations/transformers_": "integrations/transformers",
 }
 """Modules whose tests need an environment of their own, because timm is not in that of the others, or one host."""
-HOSTS = ("lightning", "timm", "transformers")
+HOSTS = ("lightning", "timm", "transformers", "trl")
 """Integrations whose tests fill a folder of their own."""
 
 

@@ -53,9 +53,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages |= {f"reference/{package}.md": package_page(package) for package in PACKAGES}
     pages |= {"reference/tpkd.md": top_page(), "reference/commands.md": commands_page()}
     with tempfile.TemporaryDirectory() as directory:
-        for page in (DOCS / "blocked.md", DOCS / "check-loss.md"):
+        for page in (DOCS / "blocked.md", DOCS / "check-loss.md", DOCS / "seeing.md"):
             printed[page.name] = [output for _, output in run_page(page, Path(directory))]
         pages["diagnosis.html"] = (Path(directory) / "page.html").read_text()
+        gallery = [path for path in (Path(directory) / "gallery").rglob("*") if path.suffix in (".html", ".js")]
+        pages |= {path.relative_to(directory).as_posix(): path.read_text() for path in gallery}
     pages["explorer-alone.html"] = explorer_page(explorer_record())
     for page, content in pages.items():
         files.append(File.generated(config, page, content=content))

@@ -10,7 +10,7 @@ from PIL import Image
 
 import tpkd
 from audit.cases import make_case
-from tpkd.audit.table import STUDENT_COLUMNS, check_table
+from tpkd.audit.table import STUDENT_COLUMNS, _prefixes, check_table
 from tpkd.errors import InputError
 
 
@@ -35,8 +35,12 @@ def test_columns_of_several_students_have_their_names_in_front(tmp_path):
     with (tmp_path / "table.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 150
-    assert {"student-0_margin", "student-1_margin"} <= set(rows[0])
+    assert {"student_0_margin", "student_1_margin"} <= set(rows[0])
     assert "margin" not in rows[0]
+
+
+def test_prefixes_are_plain_and_different():
+    assert _prefixes(["kd/logits", "kd-logits", "tpkd"]) == ["kd_logits_0_", "kd_logits_1_", "tpkd_"]
 
 
 def test_images_become_files_that_other_tools_show(tmp_path):

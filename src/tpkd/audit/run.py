@@ -114,8 +114,8 @@ def write_examples(table: Path, record: AuditRecord, collected: Collected, sampl
     for student, columns in zip(record.students, collected.students, strict=True):
         flags = {"right": columns["answer"] == collected.shared["label"], "blocked": columns["blocked"] > 0}
         students[student.name] = {name: {**columns, **flags}[name] for name in STUDENT_COLUMNS}
-    columns = table_columns(samples, collected.rows, record.class_names, collected.shared, students)
-    write_table(table, columns, samples, collected.rows)
+    values = table_columns(samples, collected.rows, record.class_names, collected.shared, students)
+    write_table(table, values, samples, collected.rows)
 
 
 def _all_labels(inputs: DiagnosisInputs) -> np.ndarray:

@@ -100,8 +100,8 @@ def open_samples(dataset: Dataset | None, ids: Path | None, labels: NDArray[np.i
     where = f"{dataset.name} ({dataset.split})"
     if len(dataset) != len(labels):
         raise InputError(f"{where}: expected {len(labels)} samples as there are logits, found {len(dataset)}")
-    differ = np.flatnonzero((dataset.labels != labels) & (labels != ignored)) if dataset.labelled else ()
-    if len(differ):
+    differ = np.flatnonzero((dataset.labels != labels) & (labels != ignored))
+    if dataset.labelled and len(differ):
         row = int(differ[0])
         raise InputError(
             f"{where}: row {row}: expected label {labels[row]} as in the labels, found {dataset.labels[row]}: "

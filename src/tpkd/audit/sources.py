@@ -46,9 +46,9 @@ class Sources:
 
 def find_sources(
     students: Sequence[Path],
-    *,
     teacher: Path | None = None,
     labels: Path | None = None,
+    *,
     data: str | None = None,
     split: str = "test",
     cells: Sequence[str] = (),
@@ -97,6 +97,7 @@ def _of_directory(
     ids: Path | None,
 ) -> Sources:
     record = read_comparison(directory)
+    chosen: tuple[Path, ...]
     if record is None:
         run, chosen = directory, (_logits_of_run(directory),)
         labels = labels or chosen[0]

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ def table_columns(
         shared: `label`, `teacher_answer`, `teacher_confidence`, `teacher_margin` of the examples.
         students: from the name of each to its `STUDENT_COLUMNS`.
     """
-    columns: dict[str, list[Any]] = {"row": rows.tolist(), "id": [samples.name(int(row)) for row in rows]}
+    columns: dict[str, list[Any]] = {"row": rows.tolist(), "example": [samples.name(int(row)) for row in rows]}
     if samples.kind == "text" and samples.dataset is not None:
         columns["text"] = [readable(str(text)) for text in samples.dataset.take(rows)]
     named = {"label": shared["label"], "teacher_answer": shared["teacher_answer"]}
@@ -59,12 +60,19 @@ def table_columns(
         columns[name] = [class_names[index] for index in classes.tolist()]
     columns["teacher_right"] = (shared["label"] == shared["teacher_answer"]).tolist()
     columns |= {name: shared[name].tolist() for name in ("teacher_confidence", "teacher_margin")}
-    for student, values in students.items():
-        prefix = "" if len(students) == 1 else f"{student}_"
+    for prefix, values in zip(_prefixes(list(students)), students.values(), strict=True):
         for name in STUDENT_COLUMNS:
             found = values[name].tolist()
             columns[f"{prefix}{name}"] = [class_names[index] for index in found] if name == "answer" else found
     return columns
+
+
+def _prefixes(students: list[str]) -> list[str]:
+    """What column names begin with: signs that every tool takes; nothing for one student."""
+    if len(students) == 1:
+        return [""]
+    plain = [re.sub(r"\W+", "_", name) for name in students]
+    return [f"{name}_" if plain.count(name) == 1 else f"{name}_{number}_" for number, name in enumerate(plain)]
 
 
 def write_table(path: Path, columns: dict[str, list[Any]], samples: Samples, rows: np.ndarray) -> None:

@@ -1,7 +1,7 @@
 """`tpkd audit`: students, a teacher, labels and their samples in; a folder for the browser out."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,9 @@ from tpkd.cli.progress import display
 from tpkd.errors import extra
 from tpkd.geometry.constants import PAPER_BETA
 from tpkd.report.numbers import count, nats, share
+
+if TYPE_CHECKING:
+    from tpkd.audit.record import AuditRecord
 
 
 def audit(
@@ -62,14 +65,7 @@ def audit(
         from tpkd.audit.run import PAGE_NAME, audit_files
         from tpkd.audit.sources import find_sources
     sources = find_sources(
-        students,
-        teacher=teacher,
-        labels=labels,
-        data=data,
-        split=part,
-        cells=split(cells or ""),
-        class_names=class_names,
-        ids=ids,
+        students, teacher, labels, data=data, split=part, cells=split(cells or ""), class_names=class_names, ids=ids
     )
     with display() as show:
         record = audit_files(
@@ -81,13 +77,20 @@ def audit(
             table=table,
             advance=lambda done, total: show.update("audit", done, total, f"audited {total:,} examples"),
         )
-    for student in record.students:
-        say(
-            f"{student.name}: {share(student.right / record.examples)} right, "
-            f"{share(student.blocked / record.examples)} blocked, mean price {nats(student.transfer_cost)} nats, "
-            f"{count(student.teacher_only)} examples that only the teacher has right"
-        )
+    say(*_found(record), *([f"table: {table}"] if table else []), f"page: {out / PAGE_NAME}")
+
+
+def _found(record: "AuditRecord") -> list[str]:
+    """What was found, a line for each student and each pair, and what there is to note."""
+    lines = [
+        f"{student.name}: {share(student.right / record.examples)} right, "
+        f"{share(student.blocked / record.examples)} blocked, mean price {nats(student.transfer_cost)} nats, "
+        f"{count(student.teacher_only)} examples that only the teacher has right"
+        for student in record.students
+    ]
     for pair in record.flips:
         before, after = record.students[pair.before].name, record.students[pair.after].name
-        say(f"{before} -> {after}: {count(pair.lost)} answers lost, {count(pair.won)} won, p = {pair.p_value:.3g}")
-    say(*record.notes, *([f"table: {table}"] if table else []), f"page: {out / PAGE_NAME}")
+        lines.append(
+            f"{before} -> {after}: {count(pair.lost)} answers lost, {count(pair.won)} won, p = {pair.p_value:.3g}"
+        )
+    return [*lines, *record.notes]

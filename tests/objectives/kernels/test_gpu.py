@@ -197,3 +197,29 @@ def test_it_moves_few_more_bytes_than_it_must(num_classes):
 
     moved, least = traffic(num_classes, torch.bfloat16)
     assert least <= moved <= least * (MOST_WHOLE if num_classes <= gpu.LONGEST_WHOLE_ROW else MOST_IN_PARTS)
+
+
+@interpreted
+def test_the_benchmark_checks_first_and_times_then(monkeypatch, tmp_path):
+    from benchmarks import gpu as benchmark
+
+    monkeypatch.setattr(cpu, "_kernel", None)
+    monkeypatch.setattr(benchmark, "CHECKED", (3, 16385))
+    assert benchmark.main(["--out", str(tmp_path / "report.md"), "--quick", "--seconds", "0"]) == 0
+    report = (tmp_path / "report.md").read_text()
+    assert "code: gpu" in report
+    assert "WRONG" not in report
+    assert "| 2 × 10 | bfloat16 | 1.00 |" in report
+    monkeypatch.setattr(benchmark, "CHECKED", (3,))
+    monkeypatch.setattr(benchmark, "EXACT_OF_FEW", 0.0)
+    assert benchmark.main(["--out", str(tmp_path / "report.md"), "--quick", "--seconds", "0"]) == 1
+    assert "Nothing was timed" in (tmp_path / "report.md").read_text()
+
+
+def test_the_benchmark_says_what_it_needs(monkeypatch, capsys):
+    from benchmarks import gpu as benchmark
+
+    monkeypatch.setattr(gpu, "is_interpreted", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert benchmark.main([]) == 2
+    assert "no NVIDIA or AMD GPU" in capsys.readouterr().out

@@ -99,10 +99,11 @@ def _compute(
     overwrite: bool,
 ) -> Outcome:
     """By the kernel of the device, which takes the batch; but for soft labels of more classes than it has room for."""
-    given = (student, teacher, labels, valid, beta, weight, wanted)
-    if not (student.is_cpu and cpu.has_kernel()) and isinstance(teacher, Tensor):
-        return gpu.values_and_direction(*given, temperature=temperature, overwrite=overwrite)
-    found = cpu.values_and_direction(*given, temperature=temperature, overwrite=overwrite)
+    settings = (labels, valid, beta, weight, wanted)
+    if not (student.is_cpu and cpu.has_kernel()):
+        assert isinstance(teacher, Tensor)
+        return gpu.values_and_direction(student, teacher, *settings, temperature=temperature, overwrite=overwrite)
+    found = cpu.values_and_direction(student, teacher, *settings, temperature=temperature, overwrite=overwrite)
     if found is not None:
         return found
     labels, not_zero = soft_rows(labels, labels.shape, 1, torch.float32)

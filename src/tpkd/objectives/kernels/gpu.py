@@ -92,7 +92,7 @@ def _is_zero(tensor: Tensor) -> bool:
     return tensor._is_zerotensor()
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _has_programs() -> bool:
     return not isinstance(_programs(), str)
 
@@ -193,7 +193,7 @@ def _parts_of_rows(
         chosen = slice(start, start + most)
         networks, classes = (z[chosen], zt[chosen]), (y[chosen], valid[chosen], numbers)
         grid, found = (networks[0].shape[0], parts), (roots, counted, candidates)
-        settings = (*strides, z.shape[1], temperature)
+        settings: tuple[float, ...] = (*strides, z.shape[1], temperature)
         _launch("part_sums", grid, *networks, *classes, *settings, TEMPERED=temperature != 1, block=PART)
         if direction is not None:
             _launch("part_roots", grid, *networks, *classes, *found, *settings, **sizes, block=PART)

@@ -38,7 +38,7 @@ const flips = (() => {
       tile(exact(pair.margins_lowered, numbers.share(pair.margins_lowered), "margins_lowered"), "of all margins are lower than before", html("span", {}, cell("least_margins_lowered", "margin-lower"), " examples have a smaller least margin")));
     const head = (text) => html("th", { scope: "col" }, text);
     const wrong = pair.missed_alike + pair.missed_differently;
-    const matrix = html("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Table of transitions" }, html("table", { class: "matrix" }, html("caption", {}, "From ", names[0].cloneNode(true), " (rows) to ", names[1].cloneNode(true), " (columns); every number leads to its examples"),
+    const matrix = html("div", { class: "scroll narrow", tabindex: 0, role: "region", "aria-label": "Table of transitions" }, html("table", { class: "matrix" }, html("caption", {}, "From ", names[0].cloneNode(true), " (rows) to ", names[1].cloneNode(true), " (columns); every number leads to its examples"),
       html("thead", {}, html("tr", {}, html("td", {}), head("right"), head("wrong, same answer"), head("wrong, another answer"))),
       html("tbody", {},
         html("tr", {}, html("th", { scope: "row" }, "right"), html("td", { class: "kept" }, cell("kept", "kept")), html("td", { class: "never" }, "–"), html("td", { class: "lost" }, cell("lost", "lost"))),
@@ -54,7 +54,7 @@ const flips = (() => {
       html("thead", {}, html("tr", {}, html("th", { scope: "col", class: "text" }, "class"), ["examples", "right in both", "lost", "won", "wrong in both", "net", "change of margin (nats)"].map(head))), html("tbody", {}, lines));
     content.replaceChildren(tiles,
       html("p", { class: "lead" }, "From ", names[0], " to ", names[1], ": ", `${numbers.count(pair.lost)} answers lost, ${numbers.count(pair.won)} won, ${numbers.count(wrong)} wrong in both.`, " ",
-        pair.p_value < 0.05 ? "So uneven a split is unlikely to be chance." : "A split like this is not unusual by chance."),
+        `If losing and winning were equally likely, a split at least as uneven would come in ${numbers.share(pair.p_value)} of cases.`),
       matrix, html("div", { class: "scroll tall block", tabindex: 0, role: "region", "aria-label": "Table of classes" }, table));
     makeSortable(table);
   };
