@@ -156,8 +156,8 @@ const tpkdPictures = (() => {
       ]);
       const below = isWhole() ? [[0, "0 %"], [0.5, "50 %"], [1, "100 %"]] : [[0, "r, student"], [1, "q, teacher"]];
       const anchors = isWhole() ? ["middle", "middle", "middle"] : ["start", "end"];
-      // On a cut both are at its ends: their names go below them, where no line runs.
-      const beside = (at, text, other, colour) => (isWhole() ? besides(at, text, other, colour) : besides([at[0] - (at[0] > 220 ? -16 : 16), at[1] + 20], text, other, colour));
+      // Below them no line runs: the path rises from the student, and the teacher lies under the safe set or in it.
+      const under = ([x, y], text, colour) => name([clamp(x, left + 26, right - 26), y + 25], text, { "text-anchor": "middle", style: `fill: ${colour}` });
       const bought = grid.map((share) => theory.split(predictionFor(pair, share * numbers.transferCost), current.labels));
       const price = numbers.transferCost > 1e-9 && [
         line([[end[0], start], end], { class: "price-line" }),
@@ -177,8 +177,7 @@ const tpkdPictures = (() => {
         below.map(([x, text], index) => label(atX(x), bottom + 17, text, { "text-anchor": anchors[index] })),
         label((left + right) / 2, 388, isWhole() ? `share of ${classWord(others[1])} among the wrong classes` : "relations of the wrong classes", { "text-anchor": "middle", class: "axis-name" }),
         label(0, 0, "confidence", { "text-anchor": "middle", class: "axis-name", transform: `translate(12 ${(top + bottom) / 2}) rotate(-90)` }),
-        beside([atX(own[0]), start], "student", [atX(own[1])], INK),
-        beside([atX(own[1]), atY(pair.teacher.logOdds)], "teacher", [atX(own[0])], RUST),
+        under([atX(own[0]), start], "student", INK), under([atX(own[1]), atY(pair.teacher.logOdds)], "teacher", RUST),
       );
       legend(figure.querySelector(".legend"), [KEY.safe, blockedKey("map"), KEY.path, ...(isWhole() ? [KEY.frontier] : [])]);
       figure.querySelector(".note").textContent = isWhole()

@@ -16,7 +16,11 @@ const tpkdWatch = (() => {
     document.head.append(script);
   }
 
-  const shownCells = () => record.cells.filter((cell) => chosen.has(cell.name)).slice(0, MOST_SHOWN);
+  // In the order in which they were chosen, so that a cell keeps its colour while others join.
+  const shownCells = () => {
+    const byName = new Map(record.cells.map((cell) => [cell.name, cell]));
+    return [...chosen].filter((name) => byName.has(name)).slice(0, MOST_SHOWN).map((name) => byName.get(name));
+  };
   const isNew = (cell) => cell.version > 0 && known.get(cell.number)?.version !== cell.version;
   const byState = (a, b) => ORDER.indexOf(a.state) - ORDER.indexOf(b.state) || a.name.localeCompare(b.name, "en", { numeric: true });
   const stateChip = (cell) => html("span", { class: `state-chip state-${cell.state.replace(" ", "-")}` }, cell.state);
