@@ -4,7 +4,8 @@ BIN := .venv/bin
 WORKERS ?= 2
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test test-timm test-triton test-baseline test-faults check bench docs browser paper evidence wheel
+.PHONY: help demo test test-timm test-triton test-baseline test-faults check bench docs browser paper evidence
+.PHONY: evidence-features tokens wheel
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -46,8 +47,20 @@ browser: ## install Chromium for the page tests (Debian and Ubuntu)
 		sudo=$$([ "$$(id -u)" = 0 ] || echo sudo); \
 		$$sudo apt-get update -qq && $$sudo apt-get install -y -qq --no-install-recommends chromium; }
 
-evidence: .venv/installed-dev ## rewrite the tables of docs/evidence.md from results/
-	$(BIN)/python tools/evidence_page.py
+tokens: .venv/installed-dev ## rewrite the tables of docs/tokens.md from results/tokens/
+	$(BIN)/python tools/tokens_page.py
+
+evidence: .venv/installed-dev ## rewrite the tables, figures and answers of docs/evidence.md, README.md and others from results/
+	$(BIN)/python -m tools.evidence_page
+
+# The seeds of configs/evidence-features-*.yaml. Another output than theirs, where the committed records are.
+FEATURE_SEEDS := 52,53,54,55,56,57,58,59,60,61,62,63,64,65,66,67,68,69,70,71,72,73,74,75,76,77,78,79,80,81
+PART ?= hwu-a
+
+evidence-features: .venv/installed-dev ## run one of four parts of the frozen features again: PART=hwu-a, hwu-c, clinc-a or clinc-c (under an hour on two cores)
+	$(BIN)/python tools/evidence_features.py $(if $(findstring hwu,$(PART)),hwu64,clinc150)
+	$(BIN)/tpkd compare configs/evidence-features-$(PART).yaml 'output=runs/features-$(PART)/{objective}-{seed}' --seeds $(FEATURE_SEEDS)
+	$(BIN)/tpkd report runs/features-$(PART)
 
 paper: .venv/installed-dev ## rewrite PAPER.md from docstrings and tests
 	$(BIN)/python tools/paper_index.py

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from benchmarks import beyond, cache, cache_scale, certificate, diagnose, training
+from benchmarks import beyond, cache, cache_scale, certificate, diagnose, language, token_cache, training
 from benchmarks.linear_head import LinearResult, measure_linear
 from benchmarks.losses import COMPILED, DTYPES, EAGER, SCALES, SHAPES, SLOW, Case, Loss, gradient_error, training_call
 from benchmarks.memory import peak_bytes
@@ -88,6 +88,8 @@ def measure_parts(*, quick: bool) -> list[tuple[str, float, float]]:
     """What the rest of the project promises about its own cost."""
     parts = [*beyond.rows(0.3 if quick else 1.0), *certificate.rows(), *cache.rows()]
     parts += cache_scale.rows(*(10**6, 10**5) if quick else ())
+    parts += language.rows(0.3 if quick else 2.0)
+    parts += token_cache.rows()
     parts += diagnose.rows(20_000 if quick else 1_000_000)
     return parts + training.rows(2.0 if quick else 30.0)
 

@@ -1,6 +1,7 @@
 """A real browser for the tests of pages: how it starts, at which sizes, and what it notes while a page is open."""
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -24,18 +25,30 @@ def launched() -> Iterator:
 
 
 @contextmanager
-def opened(browser, address, size) -> Iterator:
-    """The page at one of `SIZES`; `page.problems` collects what it says, throws, or asks of the network."""
+def opened(browser, address, size, *, scheme="light", folder=None) -> Iterator:
+    """The page at one of `SIZES`; `page.problems` collects what it says, throws, or asks of the network.
+
+    `scheme` is "light" or "dark"; files below the address `folder` belong to the page.
+    """
     width, height = SIZES[size]
-    context = browser.new_context(viewport={"width": width, "height": height})
+    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
     page = context.new_page()
     page.problems = []
     page.on("console", lambda message: page.problems.append(message.text))
     page.on("pageerror", lambda error: page.problems.append(str(error)))
-    page.on("request", lambda r: r.url == address or r.url.startswith("data:") or page.problems.append(r.url))
+    own = (address, "data:") if folder is None else (address, "data:", folder)
+    page.on("request", lambda request: request.url.startswith(own) or page.problems.append(request.url))
     page.goto(address)
     yield page
     context.close()
+
+
+def until(page, expression, *, seconds=30) -> None:
+    """Wait for an expression to hold. Playwright's own `wait_for_function` needs `eval`, which our pages forbid."""
+    end = time.monotonic() + seconds
+    while not page.evaluate(expression):
+        assert time.monotonic() < end, f"never true: {expression}"
+        page.wait_for_timeout(10)
 
 
 def assert_figures_are_seen(page, count, *, height):

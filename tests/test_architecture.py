@@ -18,6 +18,7 @@ MATHS = BASE | {"geometry", "theory", "parameter_space", "objectives"}
 RUN = BASE | {"config", "data", "models", "teacher"}
 TOOLKIT = {"report", "competence"}
 SUBJECTS = {"diagnosis", "quality", "compare", "mechanism", "check_loss", "figures", "demo", "importing"}
+SUBJECTS |= {"audit", "tokens", "watch"}
 ALLOWED = {
     "errors": set(),
     "record": set(),
@@ -45,10 +46,13 @@ ALLOWED = {
     "quality": BASE,
     "mechanism": MATHS | RUN | {"training", "report"},
     "compare": MATHS | RUN | TOOLKIT | {"training", "diagnosis", "quality", "mechanism", "figures", "executors"},
-    "importing": RUN | {"geometry", "theory", "diagnosis"},
+    "audit": MATHS | RUN | TOOLKIT | {"training", "diagnosis", "quality", "compare"},
+    "importing": RUN | {"geometry", "theory", "diagnosis", "tokens"},
     "check_loss": BASE | {"geometry", "report"},
     "figures": BASE | {"geometry", "theory", "report"},
-    "demo": RUN | {"training", "compare", "diagnosis", "mechanism", "figures", "executors"},
+    "watch": BASE | {"training", "executors", "report"},
+    "demo": RUN | {"training", "audit", "compare", "diagnosis", "mechanism", "figures", "executors"},
+    "tokens": MATHS | RUN | {"training", "report"},
     "integrations": BASE | {"geometry", "objectives", "theory", "teacher", "training"},
     "cli": MATHS | RUN | TOOLKIT | SUBJECTS | {"training", "student", "executors"},
     "__init__": {"geometry", "theory", "parameter_space", "objectives", "student", "errors"},
@@ -63,9 +67,10 @@ ELSEWHERE = {
     "student/to_timm": "models_timm",
     "integrations/timm": "integrations_timm",
     "integrations/vocabulary": "integrations/transformers",
+    "integrations/transformers_": "integrations/transformers",
 }
 """Modules whose tests need an environment of their own, because timm is not in that of the others, or one host."""
-HOSTS = ("lightning", "timm", "transformers")
+HOSTS = ("lightning", "timm", "transformers", "trl")
 """Integrations whose tests fill a folder of their own."""
 
 

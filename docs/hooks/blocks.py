@@ -140,7 +140,13 @@ def check_command(command: str) -> None:
             _check_tpkd(options[options.index("tpkd") + 1 :])
         case ["make", *targets]:
             makefile = (ROOT / "Makefile").read_text()
-            missing = [target for target in targets if not re.search(rf"^{target}:", makefile, re.M)]
+            wanted = [
+                rf"^{name} \?=" if value else rf"^{name}:"
+                for name, value, _ in (word.partition("=") for word in targets)
+            ]
+            missing = [
+                word for word, pattern in zip(targets, wanted, strict=True) if not re.search(pattern, makefile, re.M)
+            ]
             if missing:
                 raise AssertionError(f"no make target {missing}")
         case ["pip", "install", *names]:
@@ -160,7 +166,7 @@ def check_command(command: str) -> None:
 
 def _check_tpkd(arguments: list[str]) -> None:
     from tpkd.cli.main import app
-    from tpkd.config.loading import load_config
+    from tpkd.config.loading import is_tokens_config, load_config, load_tokens_config
 
     command, rest = get_command(app), list(arguments)
     while isinstance(command, TyperGroup):
@@ -169,7 +175,8 @@ def _check_tpkd(arguments: list[str]) -> None:
     configurations = [word for word in arguments if word.endswith(".yaml")]
     overrides = given.get("overrides") or []
     for configuration in configurations:
-        load_config(configuration, overrides)
+        load = load_tokens_config if is_tokens_config(configuration) else load_config
+        load(configuration, overrides)
 
 
 def check_settings(settings: dict[str, Any]) -> None:

@@ -12,6 +12,9 @@ from mkdocs.structure.pages import Page
 from reference import PACKAGES, commands_page, link_names, package_page, top_page
 from sources import DOCS, PAGES, ROOT, expand, redirect_links
 
+from tpkd.figures.cases import explorer_record
+from tpkd.figures.page import explorer_page
+
 SOURCES = {page: file for file, page in PAGES.items() if page != "index.md"}
 EVIDENCE = "evidence.md"
 printed: dict[str, list[str]] = {}
@@ -45,14 +48,17 @@ def _spelled_out(entry: Any) -> Any:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are written elsewhere: at the root of the repository, in docstrings, by `tpkd diagnose`."""
+    """Add the pages that are written elsewhere: at the root of the repository, in docstrings, by commands."""
     pages = {page: (ROOT / file).read_text() for page, file in SOURCES.items()}
     pages |= {f"reference/{package}.md": package_page(package) for package in PACKAGES}
     pages |= {"reference/tpkd.md": top_page(), "reference/commands.md": commands_page()}
     with tempfile.TemporaryDirectory() as directory:
-        for page in (DOCS / "blocked.md", DOCS / "check-loss.md"):
+        for page in (DOCS / "blocked.md", DOCS / "check-loss.md", DOCS / "seeing.md"):
             printed[page.name] = [output for _, output in run_page(page, Path(directory))]
         pages["diagnosis.html"] = (Path(directory) / "page.html").read_text()
+        gallery = [path for path in (Path(directory) / "gallery").rglob("*") if path.suffix in (".html", ".js")]
+        pages |= {path.relative_to(directory).as_posix(): path.read_text() for path in gallery}
+    pages["explorer-alone.html"] = explorer_page(explorer_record())
     for page, content in pages.items():
         files.append(File.generated(config, page, content=content))
     return files

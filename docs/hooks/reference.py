@@ -13,7 +13,8 @@ NAME = re.compile(r"(?<!\[)`(tpkd\.[\w.]+)(?:\(\))?`(?!\])")
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 PACKAGES = (
     *("tpkd.objectives", "tpkd.theory", "tpkd.geometry", "tpkd.parameter_space"),
-    *("tpkd.integrations.transformers", "tpkd.integrations.timm", "tpkd.integrations.lightning"),
+    *("tpkd.integrations.transformers", "tpkd.integrations.trl"),
+    *("tpkd.integrations.timm", "tpkd.integrations.lightning"),
     *("tpkd.training", "tpkd.teacher.cache", "tpkd.data", "tpkd.models.registry", "tpkd.models.weights"),
     "tpkd.student.loading",
     *("tpkd.config.schema", "tpkd.config.loading"),

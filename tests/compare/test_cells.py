@@ -8,7 +8,7 @@ import pytest
 
 from compare.grids import logits_of
 from demo.small_demo import SEEDS, small_demo
-from tpkd.compare.cells import _metrics, read_cell
+from tpkd.compare.cells import read_cell, read_metrics
 from tpkd.compare.grid import Grid, GridCell
 from tpkd.compare.run import read_comparison
 from tpkd.objectives import names
@@ -59,10 +59,10 @@ def test_progress_is_what_the_log_has_of_each_epoch(made, record, tmp_path):
     path = tmp_path / "metrics.jsonl"
     more = [{"kind": "validation", "step": 1, "epoch": epoch, "accuracy": 0.25 * epoch} for epoch in (1, 2)]
     path.write_text("".join(json.dumps(line) + "\n" for line in [*lines, *more]))
-    found = _metrics(path)[2]
+    found = read_metrics(path)[2]
     assert (found.validated_epochs, found.validation_accuracy) == ((1, 2), (0.25, 0.5))
     path.write_text("")
-    assert _metrics(path)[2] is None
+    assert read_metrics(path)[2] is None
 
 
 def unrun(directory):

@@ -33,9 +33,9 @@ def test_tags_are_balanced_and_ids_unique(text):
 
 def test_every_number_is_one_of_the_records(records, text):
     page = Page(text)
-    data = {name: getattr(records, name).to_dict() for name in ("comparison", *records.studies)}
+    data = {name: getattr(records, name).to_dict() for name in ("comparison", "assessment", *records.studies)}
     assert len(page.numbers) > 300
-    assert {path.split(".")[0] for path, _, _ in page.numbers} == {"comparison", *records.studies}
+    assert {path.split(".")[0] for path, _, _ in page.numbers} == {"comparison", "assessment", *records.studies}
     for path, value, shown in page.numbers:
         found = data
         for key in path.split("."):

@@ -88,7 +88,7 @@ def test_tables_sort_by_the_first_number_of_a_cell(shown):
         rows = f"t => [...t.tBodies[0].rows].map(row => row.cells[{column}])"
         cells = table.evaluate(f"t => ({rows})(t).map(cell => [cell.dataset.sort ?? '', cell.textContent.trim()])")
         values = [float(key) for key, _ in cells if key]
-        assert len(values) > 5
+        assert len(values) >= 5  # one per claim about accuracy
         assert values == sorted(values, reverse=direction == "descending")
         empty = [not text for _, text in cells]
         assert empty == sorted(empty)  # what has no value stays last
@@ -122,5 +122,5 @@ def test_a_page_is_complete_without_javascript(browser, places):
         page.goto(place.as_uri())
         assert page.locator("figure svg").count() == FIGURES[name]
         assert page.locator("thead button").count() == 0
-        assert page.locator("tbody tr").count() > 40
+        assert page.locator("tbody tr").count() > 35
     context.close()

@@ -45,7 +45,7 @@ for seed in (42, 43):
     cells.train = lambda config, on_step: SimpleNamespace(class_names=None)
     cells.run_cell((job, here), None)
     (here / "students" / f"tpkd-{seed}.npy").unlink()  # the logits are large, and may go
-    final = cells._final(here / "students" / f"tpkd-{seed}.json")
+    final = cells.read_final(here / "students" / f"tpkd-{seed}.json")
     expected = sum(row.argmax().item() == other.argmax().item() for row, other in zip(logits, teacher)) / 40
     assert final.agreement == expected
     finals[seed] = final

@@ -36,13 +36,13 @@ def test_the_cache_is_built_first_and_all_share_its_teacher(grid_of):
     assert labels.tolist() == load_data(grid.base, "test").labels.tolist()
     assert shared.teacher.accuracy == pytest.approx(np.mean(logits.argmax(1) == labels), abs=1e-6)
     assert (shared.data.train_samples, shared.data.test_samples) == (150, 100)
-    assert shared.fingerprints["data_fingerprint"] == shared.data.fingerprint
-    assert shared.fingerprints["teacher_fingerprint"] == shared.teacher.fingerprint
+    assert shared.fingerprints(42)["data_fingerprint"] == shared.data.fingerprint
+    assert shared.fingerprints(42)["teacher_fingerprint"] == shared.teacher.fingerprint
     # The cache alone says nothing of the test split; with the answers kept above it does.
     alone = ["teacher.model=null", "teacher.weights=null", "teacher.options={}"]
     cached = prepare(grid_of(*alone), lambda *stage: None)
     assert (cached.teacher.model, cached.teacher.accuracy, cached.teacher.label_loss) == ("from its cache", None, None)
-    assert (cached.start, cached.fingerprints) == (shared.start, shared.fingerprints)
+    assert (cached.start, cached.fingerprints(42)) == (shared.start, shared.fingerprints(42))
     known = prepare(grid_of(*alone, f"teacher.test_logits={grid.directory / TEACHER_NAME}"), lambda *stage: None)
     assert known.teacher.label_loss == pytest.approx(shared.teacher.label_loss, rel=1e-5)
 
@@ -69,7 +69,7 @@ def test_several_teachers_answer_with_the_average_of_their_probabilities(tmp_pat
     unknown = ("teachers.1.model=null", "teachers.1.weights=null", "teachers.1.options={}")
     notes.clear()
     partly = prepare(plan(*unknown), lambda *stage: None, notes.append)
-    assert (partly.teacher.accuracy, partly.fingerprints) == (None, shared.fingerprints)
+    assert (partly.teacher.accuracy, partly.fingerprints(42)) == (None, shared.fingerprints(42))
     assert any(note.startswith("teachers.1: The teacher is right on") for note in notes)
     with pytest.raises(InputError, match="teachers: expected one teacher, found 2: objective 'dhkd'"):
         prepare(plan_grid(path, methods=["ce", "dhkd"], seeds=[42]), lambda *stage: None)
@@ -78,7 +78,7 @@ def test_several_teachers_answer_with_the_average_of_their_probabilities(tmp_pat
 def test_a_grid_without_a_teacher_needs_none_and_says_so_for_those_that_do(grid_of):
     shared = prepare(grid_of("teacher=null", methods=("ce",)), lambda *stage: None)
     assert shared.teacher is None
-    assert shared.fingerprints["teacher_fingerprint"] is None
+    assert shared.fingerprints(42)["teacher_fingerprint"] is None
     with pytest.raises(InputError, match="teacher"):
         prepare(grid_of("teacher=null", methods=("ce", "tpkd")), lambda *stage: None)
 

@@ -19,6 +19,7 @@ def plain(data):
         ({"unlabelled": True, "test": 0.2}, "test: expected none beside unlabelled: true"),
         ({"unlabelled": True, "validation": 0.2}, "validation: expected none beside unlabelled: true"),
         ({"unlabelled": True, "per_class": 3}, "per_class: expected none beside unlabelled: true"),
+        ({"unlabelled": True, "except_per_class": 3}, "except_per_class: expected none beside unlabelled: true"),
         ({"class_names": "a.txt"}, "class_names: expected none without unlabelled: true"),
         ({"test": 0.2, "splits": {"test": "b.csv"}}, r"test: expected none beside splits\.test, found 0\.2"),
         ({"test": 0.6, "validation": 0.5}, "validation: expected shares that leave something to train on"),

@@ -3,9 +3,10 @@
 import os
 
 import pytest
+import yaml
 
 from config.minimal import MINIMAL, refused
-from tpkd.config.loading import ConfigError, config_yaml, expand_data, keyed, load_config
+from tpkd.config.loading import ConfigError, config_yaml, expand_data, keyed, load_config, resolve_config
 from tpkd.errors import InputError
 
 
@@ -233,3 +234,15 @@ def test_values_of_the_program_are_not_parsed(file):
         assert load_config(file, [("student.weights", value)]).student.weights == value
     assert load_config(file, ["epochs=3", ("epochs", 4)]).epochs == 4
     assert load_config(file, [("epochs", 4), "epochs=3"]).epochs == 3
+
+
+def test_seeds_of_sections_follow_the_run_where_asked(file):
+    config = load_config(file, ["by_seed=[data, student]", "seed=7"])
+    assert (config.data.seed, config.student.seed) == (7, 7)
+    assert load_config(file, ["by_seed=[data]", "seed=7"]).student.seed == 0
+    again = resolve_config(yaml.safe_load(config_yaml(config)))
+    assert again == config
+    assert "data.seed: expected none beside by_seed: [data], found 3" in refused(
+        file, ["by_seed=[data]", "data.seed=3", "seed=7"]
+    )
+    assert "data.test: expected none beside by_seed" in refused(file, ["by_seed=[data]", "data.test=0.2"])

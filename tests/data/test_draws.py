@@ -6,7 +6,7 @@ import pytest
 from tpkd.config.loading import resolve_config
 from tpkd.data.configured import load_data
 from tpkd.data.dataset import Dataset
-from tpkd.data.draws import draw_per_class, hold_out
+from tpkd.data.draws import draw_per_class, hold_out, leave_per_class
 from tpkd.data.loading import load_dataset
 from tpkd.errors import InputError
 from tpkd.training.loop import train as run_training
@@ -89,6 +89,28 @@ def test_draws_of_a_configuration(tmp_path):
     assert set(train.ids) | set(test.ids) < set(whole.ids)
     other = load_data(make_config(tmp_path, data={"name": "digits", "per_class": 20, "seed": 1}, limit=None), "train")
     assert other.fingerprint != train.fingerprint == load_data(config, "train").fingerprint
+
+
+def test_what_is_left_is_what_was_not_drawn():
+    data = numbered([30, 5, 8])
+    drawn, left = draw_per_class(data, 4, seed=3), leave_per_class(data, 4, seed=3)
+    assert sorted([*drawn.ids, *left.ids]) == data.ids.tolist()
+    assert np.bincount(left.labels).tolist() == [26, 1, 4]
+    with pytest.raises(InputError, match=r"except_per_class: expected classes of more than 5 .* no more of 'b'"):
+        leave_per_class(data, 5, seed=3)
+
+
+def test_a_teacher_of_a_configuration_sees_other_samples_than_its_students(tmp_path):
+    def train_of(**data):
+        config = make_config(tmp_path, data={"name": "digits", "validation": 0.1, **data}, limit=None)
+        return {split: load_data(config, split) for split in ("train", "validation")}
+
+    student, teacher = train_of(per_class=20), train_of(except_per_class=20)
+    assert not set(student["train"].ids) & set(teacher["train"].ids)
+    assert student["validation"].fingerprint == teacher["validation"].fingerprint
+    few = train_of(except_per_class=20, per_class=30)["train"]
+    assert np.bincount(few.labels).tolist() == [30] * 10
+    assert set(few.ids) < set(teacher["train"].ids)
 
 
 def test_a_validation_part_of_a_configuration(tmp_path):

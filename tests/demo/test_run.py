@@ -47,6 +47,8 @@ def test_exact_head_steps_keep_every_margin_with_projection_and_lose_one_without
 def test_report_diagnosis_figures_and_tables_are_there(made):
     directory = made.report.parent
     assert made.diagnosis == directory / "diagnosis.html"
+    assert made.audit == directory / "audit" / "index.html"
+    assert (directory / "audit" / "data" / "inputs" / "0.js").stat().st_size > 0
     for name in ("report.html", "figures/figure-1-feasibility.svg", "tables/application.md", "tables/states.tex"):
         assert (directory / name).stat().st_size > 0
 

@@ -96,7 +96,7 @@ def test_doctests_stand_as_code_and_not_as_quotations(site):
 
 
 def test_each_host_shows_its_difference(site):
-    for host in ("transformers", "timm", "lightning"):
+    for host in ("transformers", "language-models", "timm", "lightning"):
         text = (site / "integrations" / f"{host}.html").read_text()
         (count,) = re.findall(r"examples/distill_\w+\.py: (\d+) lines changed or added", text)
         assert 0 < int(count) <= 5

@@ -10,6 +10,7 @@ pytestmark = needs_browser
 KINDS = {
     "start": "index",
     "guide with a real page": "blocked",
+    "explorer": "explorer",
     "guide with commands": "cache",
     "host with its difference": "integrations/transformers",
     "theory with formulas": "theory/01-prediction",
@@ -72,6 +73,17 @@ def test_the_real_page_is_shown_inside(page, site):
     page.locator("iframe.real-page").scroll_into_view_if_needed()
     frame.locator("h1").first.wait_for()
     assert frame.locator("figure svg").count() > 3
+    assert page.problems == []
+
+
+def test_the_explorer_is_moved_inside_its_page(page, site):
+    page.goto((site / "explorer.html").as_uri())
+    page.locator("iframe.real-page").scroll_into_view_if_needed()
+    frame = page.frame_locator("iframe.real-page")
+    confidence = frame.locator("#numbers data[data-name=confidence]")
+    before = float(confidence.get_attribute("value"))
+    frame.locator("#map .handle.student").press("ArrowUp")
+    assert float(confidence.get_attribute("value")) > before
     assert page.problems == []
 
 

@@ -26,7 +26,7 @@ def test_lines_are_counted_as_a_reader_counts_them():
 
 
 def test_every_host_has_a_pair():
-    assert set(HOSTS) == {"hf", "lightning", "timm"}
+    assert set(HOSTS) == {"hf", "lightning", "timm", "trl"}
 
 
 @pytest.mark.parametrize("host", HOSTS)

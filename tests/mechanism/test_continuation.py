@@ -86,3 +86,20 @@ def test_running_again_gives_the_same_bytes(ce_run, record):
 
 def test_the_record_survives_json(record):
     assert ContinuationRecord.from_json(record.to_json()) == record
+
+
+def test_repeats_are_the_continuations_of_the_seeds_that_follow(ce_run):
+    sizes = ("continuation.iterations=3", "continuation.observation=50", "continuation.points=[1]")
+    seen = []
+    found = study_continuation(
+        ce_run.studied(*sizes, "continuation.repeats=3"), on_progress=lambda done, of: seen.append((done, of))
+    )
+    alone = [study_continuation(ce_run.studied(*sizes, f"seed={seed}")) for seed in (0, 1, 2)]
+    assert found.curves == alone[0].curves
+    assert [(repeat.seed, repeat.curves) for repeat in found.repeats] == [(1, alone[1].curves), (2, alone[2].curves)]
+    assert found.curves[0].points != found.repeats[0].curves[0].points
+    assert found.differences("ce", "conditional_loss") == tuple(each.tpkd_minus_ce for each in alone)
+    ends = [{curve.objective: curve.points[-1].label_loss for curve in each.curves} for each in alone]
+    assert found.differences("ce", "label_loss") == tuple(end["tpkd"] - end["ce"] for end in ends)
+    assert seen == [(done, 27) for done in range(1, 28)]
+    assert alone[0].repeats == ()

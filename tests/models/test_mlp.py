@@ -1,7 +1,9 @@
 import numpy as np
+import pytest
 import torch
 
 from models.networks import build, inputs_for
+from tpkd.errors import InputError
 from tpkd.models.registry import build_model
 from tpkd.models.spec import ModelSpec
 
@@ -41,3 +43,24 @@ def test_without_hidden_layers_it_is_a_linear_classifier():
     x = torch.randn(2, 4)
     assert torch.equal(model.outputs(x).features, x)
     assert torch.equal(model(x), model.fc(x))
+
+
+def test_a_residual_network_starts_as_a_linear_model_and_has_one_linear_head():
+    model = build_model(
+        ModelSpec("builtin:mlp", num_classes=3, options={"input_size": 4, "hidden": [8], "residual": True})
+    )
+    x = torch.randn(5, 4)
+    linear = torch.nn.functional.linear(x, model.fc.weight[:, :4], model.fc.bias)
+    torch.testing.assert_close(model(x), linear)
+    output = model.outputs(x)
+    assert torch.equal(model.classifier(output.features), output.logits)
+    assert (model.probe_size, model.feature_size) == (4, 12)
+    # What its layers add, once their weights are not 0, is not linear.
+    torch.nn.init.ones_(model.fc.weight[:, 4:])
+    hidden = torch.relu(model.layers[0](x))
+    torch.testing.assert_close(model(x), linear + hidden.sum(1, keepdim=True))
+
+
+def test_a_residual_network_without_layers_is_refused():
+    with pytest.raises(InputError, match="residual: expected false without hidden layers"):
+        build_model(ModelSpec("builtin:mlp", num_classes=3, options={"hidden": [], "residual": True}))

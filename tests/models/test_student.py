@@ -31,3 +31,15 @@ def test_a_probe_is_kept_and_read_back_to_the_bit(tmp_path):
     torch.testing.assert_close(first.classifier.weight.data, expected.weight.data)
     again = build_student(config, data.subset(range(10)), directory=tmp_path)  # too few samples to fit one
     assert weights_fingerprint(again) == weights_fingerprint(first)
+
+
+def test_a_probe_of_a_residual_network_is_fitted_to_its_inputs_alone(tmp_path):
+    plain = {"model": "builtin:mlp", "head": "probe", "layers": []}
+    students = []
+    for options in ({"hidden": []}, {"hidden": [8], "residual": True}):
+        config = make_config(tmp_path, student=plain | {"options": options}, teacher=None, objective="ce")
+        students.append(build_student(config, load_data(config, "train")))
+    linear, residual = (student.classifier.weight.data for student in students)
+    torch.testing.assert_close(residual[:, : linear.shape[1]], linear)
+    assert residual.shape[1] == linear.shape[1] + 8
+    assert residual[:, linear.shape[1] :].count_nonzero() == 0

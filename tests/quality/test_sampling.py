@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, binomtest
 
-from tpkd.quality.sampling import accuracy_interval, difference_interval
+from tpkd.quality.sampling import accuracy_interval, difference_interval, two_way_error
 
 
 def answers(right, total):
@@ -88,3 +88,26 @@ def test_a_higher_level_is_wider():
     assert accuracy_interval(values, 0.99)[0] < accuracy_interval(values)[0]
     assert difference_interval(values, 0.99)[1] > difference_interval(values)[1]
     assert math.isclose(difference_interval(np.ones(2))[1], 1.0)
+
+
+def test_the_error_over_seeds_and_samples_is_what_new_draws_of_both_show():
+    """Seeds, samples and what belongs to neither are drawn again a thousand times."""
+    random = np.random.default_rng(0)
+    seeds, rows, draws = 6, 20, 1000
+    found, means = [], []
+    for _ in range(draws):
+        values = (
+            random.normal(size=(seeds, 1)) + 3 * random.normal(size=(1, rows)) + 2 * random.normal(size=(seeds, rows))
+        )
+        found.append(two_way_error(values) ** 2)
+        means.append(values.mean())
+    expected = 1 / 6 + 9 / 20 + 4 / 120
+    assert np.var(means) == pytest.approx(expected, rel=0.2)  # five standard errors of a variance of 1,000 draws
+    assert np.mean(found) == pytest.approx(expected, rel=0.1)
+
+
+def test_the_error_over_both_is_never_below_that_over_seeds():
+    random = np.random.default_rng(1)
+    for _ in range(20):
+        values = random.integers(-1, 2, size=(5, 30)).astype(float)
+        assert two_way_error(values) >= values.mean(1).std(ddof=1) / np.sqrt(5) - 1e-15

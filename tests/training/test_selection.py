@@ -11,7 +11,7 @@ from tpkd.data.configured import load_data
 from tpkd.errors import InputError
 from tpkd.training import loop
 from tpkd.training.checkpoint import Checkpoints
-from tpkd.training.directory import read_result
+from tpkd.training.directory import VALIDATION_LOGITS_NAME, read_result
 from tpkd.training.evaluation import Evaluation
 from tpkd.training.loop import train
 from tpkd.training.run import assemble, start_accelerator
@@ -102,6 +102,13 @@ def test_the_numbers_of_the_validation_part_are_those_of_its_samples(finished):
     assert right > 0.2
     assert result.validation_samples == len(part)
     assert result.validation_accuracy == pytest.approx(right)
+
+
+def test_logits_on_the_validation_part_are_those_of_the_student(finished):
+    result, kept = read_result(finished), load_file(finished / VALIDATION_LOGITS_NAME)
+    assert len(kept["labels"]) == result.validation_samples
+    accuracy = (kept["logits"].argmax(-1) == kept["labels"]).double().mean().item()
+    assert accuracy == pytest.approx(result.validation_accuracy, abs=1e-6)
 
 
 def test_the_test_line_names_the_epoch_that_was_selected(finished):

@@ -14,7 +14,7 @@ from rich.table import Table
 from tpkd.cli.console import say
 from tpkd.cli.executors import Address, Cpus, Gpus, Resources, executor_for
 from tpkd.cli.interruption import interruptible
-from tpkd.cli.options import Overrides, config_errors, read_config
+from tpkd.cli.options import Overrides, config_errors, read_config, read_tokens_config, reads_tokens
 from tpkd.cli.progress import counted, display
 from tpkd.errors import InputError, extra
 from tpkd.teacher.cache.build import BuildProgress
@@ -37,6 +37,9 @@ Network = Annotated[
     str, typer.Option(help="Network to cache: teacher, or initial for the untrained student (DP-U and DP-S).")
 ]
 
+
+HELD_OUT = "held-out"
+"""The network of a language model's configuration that names the held-out text."""
 
 ShardBytes = Annotated[int, typer.Option(help="The most that a file of a new cache takes.", min=1)]
 
@@ -62,7 +65,7 @@ def build(
 ) -> None:
     """Run the network, or each of several teachers, once on every training sample in every view.
 
-    An interrupted build continues.
+    An interrupted build continues. Of a language model's text, `--network held-out` caches the held-out part.
 
     Example: tpkd cache build configs/digits.yaml
 
@@ -71,6 +74,10 @@ def build(
     Example: tpkd cache build configs/digits.yaml --on ray --workers 8
     """
     if on is not None:
+        if reads_tokens(config):
+            raise InputError(
+                "--on: expected none for a language model; --part I/N and `tpkd cache merge` split its build"
+            )
         if part is not None:
             raise InputError("--part: expected none beside --on, which builds all parts")
         resources = Resources(workers, cpus, gpus, address)
@@ -79,6 +86,9 @@ def build(
     with extra("train"):
         from tpkd.teacher.caching import build_all
     chosen = None if part is None else Part.parse(part)
+    if reads_tokens(config):
+        _build_tokens(config, overrides, network, chosen, shard_bytes)
+        return
     with config_errors(config):
         loaded = read_config(config, overrides)
         with interruptible(), _progress() as on_progress:
@@ -92,6 +102,26 @@ def build(
             )
     for directory in built:
         _print(cache_info(directory))
+
+
+def _build_tokens(config: Path, overrides: Overrides, network: str, part: Part | None, shard_bytes: int) -> None:
+    """Build the cache of a language model."""
+    if network not in ("teacher", HELD_OUT):
+        raise InputError(f"--network: expected teacher or {HELD_OUT} for a language model, found {network!r}")
+    from tpkd.tokens.cache import build_token_cache
+
+    with config_errors(config):
+        loaded = read_tokens_config(config, overrides)
+        with interruptible(), _progress() as on_progress:
+            directory = build_token_cache(
+                loaded,
+                held_out=network == HELD_OUT,
+                part=part,
+                shard_bytes=shard_bytes,
+                on_progress=on_progress,
+                on_note=partial(say, error=True),
+            )
+    _print(cache_info(directory))
 
 
 def _build_on(
@@ -135,7 +165,8 @@ def import_(
         Path,
         typer.Argument(
             help="Logits or log-probabilities of the training samples, (N, K) or (N, views, K): .npy, .npz, "
-            ".safetensors, .pt, .csv, .tsv or .parquet; or log_probs, indices, label_log_probs and rest_log_probs."
+            ".safetensors, .pt, .csv, .tsv or .parquet; or log_probs, indices, label_log_probs and rest_log_probs. Of "
+            "a language model those arrays, or a vLLM server's answers as .jsonl; see docs/tokens.md."
         ),
     ],
     config: Annotated[Path, typer.Option(help="The run that will read the cache; teacher.cache is where it goes.")],
@@ -152,6 +183,9 @@ def import_(
     """
     with extra("train"):
         from tpkd.importing.run import import_logits
+    if reads_tokens(config):
+        _import_tokens(config, overrides, logits)
+        return
     with config_errors(config):
         loaded = read_config(config, overrides)
         with interruptible(), _progress() as on_progress:
@@ -161,6 +195,17 @@ def import_(
     if found.was_complete:
         say(f"{found.directory}: already imported from these files, nothing to do")
     _print(cache_info(found.directory))
+
+
+def _import_tokens(config: Path, overrides: Overrides, path: Path) -> None:
+    """Make what a language model said elsewhere its cache."""
+    from tpkd.importing.tokens import import_tokens
+
+    with config_errors(config):
+        loaded = read_tokens_config(config, overrides)
+        with interruptible(), _progress() as on_progress:
+            directory = import_tokens(loaded, path, on_progress=on_progress, on_note=partial(say, error=True))
+    _print(cache_info(directory))
 
 
 @cache.command()
@@ -196,6 +241,10 @@ def plan(
 
     Example: tpkd cache plan configs/digits.yaml --rows 100000000 --workers 8
     """
+    if reads_tokens(config):
+        raise InputError(
+            f"{config}: expected a classifier's run; the cache of a language model is built without a plan"
+        )
     with extra("train"):
         from tpkd.teacher.planning import forecast
     with config_errors(config):
@@ -226,6 +275,11 @@ def verify(
     place = readable_cache(directory)
     if config is None:
         report = verify_from(place)
+    elif reads_tokens(config):
+        from tpkd.tokens.cache import verify_token_cache
+
+        with config_errors(config):
+            report = verify_token_cache(place, read_tokens_config(config, overrides), sample=sample)
     else:
         with config_errors(config):
             report = verify_from(place, read_config(config, overrides), network, sample=sample)

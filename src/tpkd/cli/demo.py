@@ -42,6 +42,7 @@ def demo(
         f"teacher: {percent(result.teacher.accuracy)} % of {result.teacher.test_samples} held-out digits",
         "A small data set, settings tried on it: this shows everything at work, not which method is better.",
         *([f"diagnosis of three students: {result.diagnosis}"] if result.diagnosis else []),
+        *([f"their examples, one by one: {result.audit}"] if result.audit else []),
         f"report: {result.report}",
     )
     if failed:

@@ -13,57 +13,82 @@ from rich.markup import escape
 
 from tpkd.arrays import ArrayFile
 from tpkd.cli.console import say
-from tpkd.cli.options import need_report
+from tpkd.cli.options import choose_form, need_report
 from tpkd.cli.progress import display
 from tpkd.diagnosis.file_names import short_names
-from tpkd.diagnosis.inputs import DiagnosisInputs, Form, open_inputs
+from tpkd.diagnosis.inputs import DiagnosisInputs, open_inputs
 from tpkd.diagnosis.marks import in_ascii
 from tpkd.diagnosis.record import DiagnosisRecord
 from tpkd.diagnosis.run import check_outputs, diagnose_files, write_text
 from tpkd.diagnosis.terminal import diagnosis_reading, diagnosis_table
-from tpkd.errors import InputError
+from tpkd.diagnosis.tokens.reading import CAVEAT as TOKENS_CAVEAT
+from tpkd.diagnosis.tokens.reading import read_tokens
+from tpkd.diagnosis.tokens.terminal import tokens_tables
+from tpkd.errors import InputError, extra
 from tpkd.geometry.constants import PAPER_BETA
+
+Students = Annotated[list[Path], typer.Argument(help="Logits of one student each, (examples, classes).")]
+Teacher = Annotated[
+    Path,
+    typer.Option(
+        help="Logits of the teacher, same shape; its top classes as log_probs and indices; or its cache directory."
+    ),
+]
+Labels = Annotated[
+    Path | None,
+    typer.Option(help="Class numbers or names, -100 to leave a row out; or probabilities (examples, classes)."),
+]
+Json = Annotated[Path | None, typer.Option(help="Write every number here.")]
+Html = Annotated[Path | None, typer.Option(help="Write a page for people here (needs the extra `report`).")]
+ClassNames = Annotated[
+    Path | None,
+    typer.Option(help="Names of the classes: one per line, a JSON list, a config.json, or a .safetensors file."),
+]
+Ids = Annotated[
+    Path | None,
+    typer.Option(help="Names of the examples, or sample (and view) ids of a teacher cache: lines, JSON list, array."),
+]
+LogProbabilities = Annotated[
+    bool,
+    typer.Option("--log-probabilities", help="The files hold log-probabilities; rows are checked to sum to 1."),
+]
+Probabilities = Annotated[
+    bool,
+    typer.Option("--probabilities", help="The files hold probabilities; rows are checked, and logarithms taken."),
+]
+LabelColumn = Annotated[str | None, typer.Option(help="Column or array of the labels, where several could be meant.")]
+Beta = Annotated[float, typer.Option(help="Of the step: decides about the update cosine alone.")]
+Temperature = Annotated[
+    float, typer.Option(help="Of the step: decides about compensation, retention and update cosine alone.")
+]
+Tokens = Annotated[
+    bool,
+    typer.Option(
+        "--tokens",
+        help="The student is a causal language model, a transformers folder or a .gguf file, and the teacher is a "
+        "token cache, whose text the student reads; see docs/tokens.md.",
+    ),
+]
+Blocks = Annotated[
+    int | None, typer.Option(help="With --tokens: how many blocks of the cache to read; default: all.", min=1)
+]
 
 
 def diagnose(
-    students: Annotated[list[Path], typer.Argument(help="Logits of one student each, (examples, classes).")],
-    teacher: Annotated[
-        Path,
-        typer.Option(
-            help="Logits of the teacher, same shape; its top classes as log_probs and indices; or its cache directory."
-        ),
-    ],
-    labels: Annotated[
-        Path,
-        typer.Option(help="Class numbers or names, -100 to leave a row out; or probabilities (examples, classes)."),
-    ],
-    json: Annotated[Path | None, typer.Option(help="Write every number here.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a page for people here (needs the extra `report`).")] = None,
-    class_names: Annotated[
-        Path | None,
-        typer.Option(help="Names of the classes: one per line, a JSON list, a config.json, or a .safetensors file."),
-    ] = None,
-    ids: Annotated[
-        Path | None,
-        typer.Option(
-            help="Names of the examples, or sample (and view) ids of a teacher cache: lines, JSON list, array."
-        ),
-    ] = None,
-    log_probabilities: Annotated[
-        bool,
-        typer.Option("--log-probabilities", help="The files hold log-probabilities; rows are checked to sum to 1."),
-    ] = False,
-    probabilities: Annotated[
-        bool,
-        typer.Option("--probabilities", help="The files hold probabilities; rows are checked, and logarithms taken."),
-    ] = False,
-    label_column: Annotated[
-        str | None, typer.Option(help="Column or array of the labels, where several could be meant.")
-    ] = None,
-    beta: Annotated[float, typer.Option(help="Of the step: decides about the update cosine alone.")] = PAPER_BETA,
-    temperature: Annotated[
-        float, typer.Option(help="Of the step: decides about compensation, retention and update cosine alone.")
-    ] = 1.0,
+    students: Students,
+    teacher: Teacher,
+    labels: Labels = None,
+    json: Json = None,
+    html: Html = None,
+    class_names: ClassNames = None,
+    ids: Ids = None,
+    log_probabilities: LogProbabilities = False,
+    probabilities: Probabilities = False,
+    label_column: LabelColumn = None,
+    beta: Beta = PAPER_BETA,
+    temperature: Temperature = 1.0,
+    tokens: Tokens = False,
+    blocks: Blocks = None,
 ) -> None:
     """What can this teacher still teach these students, and at what price?
 
@@ -76,9 +101,19 @@ def diagnose(
     it are bounds, marked as such.
 
     Example: tpkd diagnose student.npy --teacher teacher.npy --labels labels.npy --html page.html --json numbers.json
+
+    Example: tpkd diagnose runs/student --teacher runs/token-cache --tokens --html page.html
     """
+    if tokens:
+        others = {"--labels": labels, "--ids": ids, "--class-names": class_names, "--label-column": label_column}
+        _diagnose_tokens(students, teacher, blocks, {"json": json, "html": html}, others)
+        return
+    if labels is None:
+        raise InputError("--labels: missing: a diagnosis needs the right class of every example")
+    if blocks is not None:
+        raise InputError("--blocks: expected --tokens beside it, found none")
     _check_step(beta, temperature)
-    form = _form(probabilities=probabilities, log_probabilities=log_probabilities)
+    form = choose_form(probabilities=probabilities, log_probabilities=log_probabilities)
     outputs = [path for path in (json, html) if path is not None]
     check_outputs(outputs, [path for path in (*students, teacher, labels, class_names, ids) if path is not None])
     if html is not None:
@@ -98,10 +133,43 @@ def diagnose(
     say(*(f"written: {path}" for path in outputs))
 
 
-def _form(*, probabilities: bool, log_probabilities: bool) -> Form:
-    if probabilities and log_probabilities:
-        raise InputError("--probabilities: expected one form of all files, found --log-probabilities beside it")
-    return "probabilities" if probabilities else "log-probabilities" if log_probabilities else "logits"
+def _diagnose_tokens(
+    students: list[Path],
+    teacher: Path,
+    blocks: int | None,
+    outputs: dict[str, Path | None],
+    others: dict[str, Path | str | None],
+) -> None:
+    """Diagnose a language model."""
+    for option, value in others.items():
+        if value is not None:
+            raise InputError(f"{option}: expected none beside --tokens, whose labels are the tokens of the cache")
+    if len(students) != 1:
+        raise InputError(f"--tokens: expected one student, found {len(students)}")
+    written = [path for path in outputs.values() if path is not None]
+    check_outputs(written, [students[0], teacher])
+    if outputs["html"] is not None:
+        need_report()
+    with extra("text"):
+        from tpkd.cli.token_student import diagnose_language_model
+    with display() as show:
+
+        def advance(done: int, total: int) -> None:
+            show.update("blocks", done, total, f"{done} of {total} blocks", parts=10)
+
+        record = diagnose_language_model(students[0], teacher, blocks, advance)
+    if outputs["html"] is not None:
+        from tpkd.diagnosis.tokens.page import tokens_page
+
+        write_text(outputs["html"], tokens_page(record))
+    if outputs["json"] is not None:
+        write_text(outputs["json"], record.to_json())
+    console = Console()
+    for table in tokens_tables(record):
+        console.print(table)
+    for sentence in (*read_tokens(record), TOKENS_CAVEAT):
+        console.print(escape(sentence), highlight=False, soft_wrap=not console.is_terminal)
+    say(*(f"written: {path}" for path in written))
 
 
 def _show(record: DiagnosisRecord) -> None:

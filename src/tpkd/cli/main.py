@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from tpkd.cli.audit import audit
 from tpkd.cli.cache import cache
 from tpkd.cli.check_loss import check_loss
 from tpkd.cli.compare import compare
@@ -21,6 +22,7 @@ from tpkd.cli.predict import predict
 from tpkd.cli.report import report
 from tpkd.cli.study import study
 from tpkd.cli.train import train
+from tpkd.cli.watch import watch
 from tpkd.errors import InputError, shortened
 from tpkd.files import check_path
 from tpkd.remote_files import is_remote
@@ -31,7 +33,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for verb in (diagnose, train, predict, export, compare, report, figures, methods, demo, check_loss):
+for verb in (diagnose, audit, train, watch, predict, export, compare, report, figures, methods, demo, check_loss):
     app.command()(verb)
 app.add_typer(cache, name="cache")
 app.add_typer(study, name="study")

@@ -12,6 +12,8 @@ from tpkd.errors import InputError, did_you_mean, extra
 if TYPE_CHECKING:
     from tpkd.config.loading import Override
     from tpkd.config.schema import RunConfig
+    from tpkd.config.tokens import TokensConfig
+    from tpkd.diagnosis.inputs import Form
 
 Overrides = Annotated[list[str] | None, typer.Argument(help="key=value, dotted keys.", show_default=False)]
 
@@ -21,6 +23,20 @@ def read_config(path: Path, overrides: "Sequence[Override] | None") -> "RunConfi
     with extra("train"):
         from tpkd.config.loading import load_config
     return load_config(path, overrides or ())
+
+
+def reads_tokens(path: Path) -> bool:
+    """Whether a configuration is one of a language model."""
+    with extra("train"):
+        from tpkd.config.loading import is_tokens_config
+    return is_tokens_config(path)
+
+
+def read_tokens_config(path: Path, overrides: "Sequence[Override] | None") -> "TokensConfig":
+    """Load the configuration of a language model; its libraries are imported only now."""
+    with extra("train"):
+        from tpkd.config.loading import load_tokens_config
+    return load_tokens_config(path, overrides or ())
 
 
 @contextmanager
@@ -39,6 +55,18 @@ def need_report() -> None:
     with extra("report"):
         import jinja2  # noqa: F401
         import matplotlib  # noqa: F401
+
+
+def choose_form(*, probabilities: bool, log_probabilities: bool) -> "Form":
+    """What all files of outputs hold.
+
+    Example:
+        >>> choose_form(probabilities=False, log_probabilities=False)
+        'logits'
+    """
+    if probabilities and log_probabilities:
+        raise InputError("--probabilities: expected one form of all files, found --log-probabilities beside it")
+    return "probabilities" if probabilities else "log-probabilities" if log_probabilities else "logits"
 
 
 def split(text: str) -> list[str]:

@@ -9,7 +9,7 @@ import typer
 
 from tpkd.cli.console import say
 from tpkd.cli.interruption import interruptible
-from tpkd.cli.options import Overrides, config_errors, read_config
+from tpkd.cli.options import Overrides, config_errors, read_config, read_tokens_config, reads_tokens
 from tpkd.cli.progress import Display, display
 from tpkd.errors import extra
 from tpkd.termination import TerminatedError
@@ -30,6 +30,9 @@ def train(
 
     Example: tpkd train configs/digits.yaml objective=kd seed=43 optimizer.learning_rate=0.1
     """
+    if reads_tokens(config):
+        _train_tokens(config, overrides, resume)
+        return
     with extra("train"):
         from tpkd.training.loop import train as run_training
         from tpkd.training.run import end_processes
@@ -49,6 +52,22 @@ def train(
     if os.environ.get("RANK", "0") != "0":  # under a launcher only the first process prints
         return
     say(_told(result), f"run: {loaded.directory}")
+
+
+def _train_tokens(config: Path, overrides: Overrides, resume: bool) -> None:
+    """Train a language model from its teacher's cache."""
+    from tpkd.tokens.training import train_tokens
+
+    with config_errors(config):
+        loaded = read_tokens_config(config, overrides)
+        with interruptible(), display() as show:
+
+            def advance(step: int, steps: int, loss: float) -> None:
+                show.update("training", step, steps, f"step {step}/{steps}, loss {loss:.4f}", parts=20)
+
+            result = train_tokens(loaded, resume=resume, on_step=advance)
+    found = "" if result.final is None else f", perplexity {result.final.perplexity:.2f} on held-out text"
+    say(f"{result.name}, seed {result.seed}: {result.steps} steps{found}", f"run: {loaded.directory}")
 
 
 def _told(result: "RunResult") -> str:

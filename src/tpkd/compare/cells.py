@@ -86,7 +86,7 @@ def read_cell(grid: Grid, cell: GridCell, problem: str | None) -> Cell:
     if problem is not None or result is None:
         return found
     _, checksum, diagnosis = kept_files(grid.directory, cell.name)
-    selection, curves, progress = _metrics(cell.directory / METRICS_NAME)
+    selection, curves, progress = read_metrics(cell.directory / METRICS_NAME)
     return replace(
         found,
         accuracy=result.accuracy,
@@ -99,7 +99,7 @@ def read_cell(grid: Grid, cell: GridCell, problem: str | None) -> Cell:
         logits_sha256=_logits_sha256(checksum),
         selection_rates=selection,
         curves=curves,
-        final=_final(diagnosis),
+        final=read_final(diagnosis),
         progress=progress,
         validation_accuracy=result.validation_accuracy,
         validation_label_loss=result.validation_label_loss,
@@ -116,7 +116,7 @@ def _logits_sha256(path: Path) -> str | None:
     return words[0]
 
 
-def _metrics(path: Path) -> tuple[tuple[float, ...] | None, CellCurves | None, CellProgress | None]:
+def read_metrics(path: Path) -> tuple[tuple[float, ...] | None, CellCurves | None, CellProgress | None]:
     """Selection rates, monitor means, and losses and accuracies, per epoch."""
     selection: list[float] = []
     seen: dict[int, list[tuple[float, ...]]] = defaultdict(list)
@@ -148,7 +148,8 @@ def _means(rows: list[tuple[float, ...]]) -> tuple[float, ...]:
     return tuple(sum(column) / len(rows) for column in zip(*rows, strict=True))
 
 
-def _final(path: Path) -> FinalState | None:
+def read_final(path: Path) -> FinalState | None:
+    """The final student of a cell, from its diagnosis; None without one."""
     record = read_parsed(path, DiagnosisRecord.from_json)
     if record is None:
         return None

@@ -1,7 +1,7 @@
 """The grid of a comparison: its objectives, its seeds, and the configuration of each run."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -23,7 +23,7 @@ STUDENTS_NAME = "students"
 
 SHARED_KEYS = (
     *("data", "limit", "views", "text", "student", "teacher", "teachers", "epochs", "batch_size", "evaluation"),
-    "selection",
+    *("selection", "by_seed"),
 )
 """Settings that no objective may override: cells that differ here do not compare objectives."""
 
@@ -110,9 +110,9 @@ def plan_grid(
     if plain.objective.settings and chosen != (plain.objective.name,):
         raise ConfigError("objective.settings: expected none in a grid of several; put them under methods")
     directory = grid_directory(plain.output)
+    if plain.by_seed and plain.student.probe_file is not None:
+        raise ConfigError("student.probe_file: expected none beside by_seed: every seed has a probe of its own")
     shared = list(overrides)
-    if plain.student.head == "probe" and plain.student.probe_file is None:
-        shared.append(("student.probe_file", str(directory / PROBE_NAME)))  # fitted once and shared by all cells
     if plain.finished.checkpoints is None:
         shared.append(("finished.checkpoints", False))  # finished cells never run again, and a grid has many
     objectives = tuple(name for name in rows if name in chosen or name in known[0])
@@ -121,7 +121,7 @@ def plan_grid(
         GridCell(
             objective,
             seed,
-            load_config(path, [*shared, ("objective.name", objective), ("seed", seed)]),
+            load_config(path, [*shared, *of_seed(plain, directory, seed), ("objective.name", objective)]),
             objective in chosen and seed in asked_seeds,
         )
         for objective, seed in itertools.product(objectives, all_seeds)
@@ -129,10 +129,24 @@ def plan_grid(
     # An objective may have seeds that were not requested for another one: those combinations are not cells.
     cells = tuple(cell for cell in possible if cell.asked or (cell.directory / CONFIG_NAME).exists())
     _check_shared(cells)
-    base = load_config(path, shared, methods=False)
+    base = load_config(path, [*shared, *of_all(plain, directory, asked_seeds[0])], methods=False)
     if not base.evaluation.test:
         raise ConfigError("evaluation.test: expected true in a comparison, which shows the accuracy on the test split")
     return Grid(PurePath(path).stem, directory, objectives, all_seeds, cells, base)
+
+
+def of_seed(plain: RunConfig, directory: Path, seed: int) -> list[Override]:
+    """What a seed adds to a configuration: itself, and the file of its start's probe, fitted once for all its cells."""
+    own: list[Override] = [("seed", seed)]
+    if plain.student.head == "probe" and plain.student.probe_file is None:
+        name = f"{Path(PROBE_NAME).stem}-{seed}{Path(PROBE_NAME).suffix}" if plain.by_seed else PROBE_NAME
+        own.append(("student.probe_file", str(directory / name)))
+    return own
+
+
+def of_all(plain: RunConfig, directory: Path, first_seed: int) -> list[Override]:
+    """What all cells add to a configuration; where seeds differ in more than the order, what the first one adds."""
+    return of_seed(plain, directory, first_seed)[0 if plain.by_seed else 1 :]
 
 
 def grid_directory(output: str) -> Path:
@@ -151,22 +165,26 @@ def grid_directory(output: str) -> Path:
 
 
 def _check_shared(cells: Sequence[GridCell]) -> None:
-    first: dict[str, Any] = cells[0].config.model_dump(mode="json", include=set(SHARED_KEYS))
-    for cell in cells[1:]:
+    firsts: dict[int | None, tuple[str, dict[str, Any]]] = {}
+    for cell in cells:
         found = cell.config.model_dump(mode="json", include=set(SHARED_KEYS))
+        seed = cell.seed if cell.config.by_seed else None  # else seeds share all of it too
+        objective, first = firsts.setdefault(seed, (cell.objective, found))
         for key in SHARED_KEYS:
             if found[key] != first[key]:
-                expected = f"expected the same for all objectives, as {cells[0].objective} has it"
+                expected = f"expected the same for all objectives, as {objective} has it"
                 section = "variants" if cell.config.objective.variant else "methods"
                 raise ConfigError(f"{section}.{cell.objective}: {key}: {expected}")
 
 
-def changed_cells(grid: Grid, fingerprints: dict[str, str | None], data: DataFacts) -> dict[str, str]:
+def changed_cells(
+    grid: Grid, fingerprints: Callable[[int], Mapping[str, str | None]], data: DataFacts
+) -> dict[str, str]:
     """Cells whose directories hold a different run, and what differs.
 
     Args:
         grid: the requested runs.
-        fingerprints: field of a result -> required value, for the current data and teacher.
+        fingerprints: of a seed, field of a result -> required value, for the current data and teacher.
         data: the current data.
     """
     found = {}
@@ -182,7 +200,7 @@ def changed_cells(grid: Grid, fingerprints: dict[str, str | None], data: DataFac
         except InputError as error:
             found[cell.name] = str(error)
             continue
-        for field, expected in fingerprints.items():
+        for field, expected in fingerprints(cell.seed).items():
             if result is not None and getattr(result, field) != expected:
                 found[cell.name] = f"{cell.directory}: {field}: expected {expected}, found {getattr(result, field)}"
     return found

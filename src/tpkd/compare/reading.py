@@ -38,8 +38,10 @@ def what_ran(record: ComparisonRecord) -> str:
         return f"{count_of} with {seeds}; the accuracy is that of {_which_epoch(record)}{fixed}."
     teacher = record.teacher.accuracy if record.teacher else None
     taught = "" if teacher is None else f" and learn from one teacher ({percent(teacher)} %)"
+    same = "for each seed, all start from the same student" if record.starts else "all start from the same student"
+    mean = "on average " if record.starts else ""
     return (
-        f"{count_of} with {seeds} each: all start from the same student ({percent(record.start.accuracy)} % before the "
+        f"{count_of} with {seeds} each: {same} ({mean}{percent(record.start.accuracy)} % before the "
         f"first step){taught}. Accuracy is that of {_which_epoch(record)} on {count(record.data.test_samples)} test "
         "samples; no epoch was chosen by looking at them."
     )
@@ -185,10 +187,13 @@ def _paper(record: ComparisonRecord) -> Iterator[str]:
 
 
 def _limits(record: ComparisonRecord) -> Iterator[str]:
+    changed, same = "the order of samples and views", "the student's start, the teacher and the split are"
+    if record.starts:
+        changed, same = "training samples, start, their order and views", "the teacher and the test samples are"
     yield (
-        "One data set and one pair of networks: other pairs may behave otherwise. A seed changes the order of samples "
-        "and views, dropout and the objective's own networks; the student's start, the teacher and the split are the "
-        "same for all, so an interval over seeds does not contain what they would change."
+        f"One data set and one pair of networks: other pairs may behave otherwise. A seed changes {changed}, dropout "
+        f"and the objective's own networks; {same} the same for all, so an interval over seeds does not contain what "
+        "they would change."
     )
     pairs = [pair for method in record.methods for pair in method.versus]
     intervals = sum(pair.low is not None for pair in pairs)

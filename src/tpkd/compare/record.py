@@ -183,6 +183,19 @@ class NetworkState:
 
 
 @dataclass(frozen=True)
+class SeedStart:
+    """What a seed starts from, where every seed has samples or a start of its own."""
+
+    seed: int
+    fingerprint: str
+    """Of the student before its first step."""
+    data_fingerprint: str
+    """Of its training samples."""
+    accuracy: float
+    label_loss: float
+
+
+@dataclass(frozen=True)
 class DataFacts:
     """The data of the grid."""
 
@@ -191,7 +204,7 @@ class DataFacts:
     train_samples: int
     test_samples: int
     fingerprint: str
-    """Fingerprint of the training split."""
+    """Fingerprint of the training split; where every seed has samples of its own, of all of them."""
     class_names: tuple[str, ...] | None = added(None)
     validation_samples: int | None = added(None)
 
@@ -244,6 +257,8 @@ class ComparisonRecord(Record):
     """Which students the accuracies are those of: `last` or `best-validation`, as in the configuration."""
     variants: tuple[NamedVariant, ...] = added(())
     """Methods that are not objectives by themselves."""
+    starts: tuple[SeedStart, ...] = added(())
+    """Of every seed, where they differ; `start` then has their means, and the fingerprint of all of them."""
 
     def objective_of(self, name: str) -> str:
         """The objective of a method: itself, or that which it is a variant of."""

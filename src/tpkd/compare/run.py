@@ -191,7 +191,7 @@ def collect(grid: Grid, shared: Shared | None, failures: dict[str, str]) -> Comp
         start=shared.start if shared else None,
         teacher=shared.teacher if shared else None,
         paper=paper_protocol(configs, grid.seeds_by_objective()),
-        protocol=dict(flat_items("", grid.base.model_dump(mode="json", exclude=_NOT_SHARED))),
+        protocol=_protocol(grid.base),
         settings=tuple(_settings(config) for config in configs.values()),
         cells=cells,
         methods=summarize_methods(cells, grid.objectives),
@@ -199,7 +199,15 @@ def collect(grid: Grid, shared: Shared | None, failures: dict[str, str]) -> Comp
         environments=_environments(grid),
         selection=grid.base.selection,
         variants=named_variants(grid.base.variants, grid.objectives),
+        starts=shared.starts if shared else (),
     )
+
+
+def _protocol(base: RunConfig) -> dict[str, Any]:
+    """What all cells share; seeds and probes that follow the run's seed are those of a cell."""
+    own = {f"{section}.seed" for section in base.by_seed} | ({"student.probe_file"} if base.by_seed else set())
+    plain = flat_items("", base.model_dump(mode="json", exclude=_NOT_SHARED))
+    return {key: value for key, value in plain if key not in own}
 
 
 def _settings(config: RunConfig) -> MethodSettings:

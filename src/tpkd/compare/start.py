@@ -1,17 +1,19 @@
 """What all cells of a grid share, prepared first: the data, the initial student, the teacher and its caches."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
 from tpkd.compare.grid import Grid
-from tpkd.compare.record import DataFacts, NetworkState
+from tpkd.compare.record import DataFacts, NetworkState, SeedStart
 from tpkd.competence.counts import AnswerCounts
 from tpkd.competence.reading import competence_sentences
 from tpkd.config.loading import expand_data, keyed
@@ -21,6 +23,7 @@ from tpkd.data.dataset import Dataset
 from tpkd.diagnosis.teacher_floor import TeacherFloor
 from tpkd.files import publish, writing
 from tpkd.geometry.averaging import average_probabilities, shares_of
+from tpkd.models.classifier import Classifier
 from tpkd.models.preparation import student_preparation
 from tpkd.models.student import build_student
 from tpkd.models.weights import weights_fingerprint
@@ -38,6 +41,8 @@ from tpkd.training.run import build_objective, start_accelerator
 
 TEACHER_NAME = "teacher.npy"
 LABELS_NAME = "labels.npy"
+START_NAME = "start.npy"
+"""Test logits of the student before training; `start-SEED.npy` where every seed has a start of its own."""
 
 OnStage = Callable[[str, int, int], None]
 """Called with the name of a stage, its parts that are done, and how many there are."""
@@ -50,28 +55,38 @@ class Shared:
     data: DataFacts
     start: NetworkState
     teacher: NetworkState | None
-    fingerprints: dict[str, str | None]
-    """Field of a run's result -> what it is for every cell of this grid."""
+    teacher_fingerprint: str | None
+    starts: tuple[SeedStart, ...] = ()
+    """Of every seed, where they differ."""
+
+    def fingerprints(self, seed: int) -> dict[str, str | None]:
+        """Field of a run's result -> what it is for every cell of a seed."""
+        own = {start.seed: start.data_fingerprint for start in self.starts}
+        return {
+            "data_fingerprint": own.get(seed, self.data.fingerprint),
+            "teacher_fingerprint": self.teacher_fingerprint,
+        }
 
 
 def prepare(grid: Grid, on_stage: OnStage, on_note: OnNote = lambda sentence: None) -> Shared:
     """Build what is shared, once and before the first cell; what is wrong with it is said before anything is trained.
 
-    Caches that the configuration names are built or finished. The test logits of the teacher and the labels are kept
-    beside the cells, as `tpkd diagnose` takes them. `on_note` is told how often the teacher is right, on what it is
-    cached for and on the test samples. In a sweep, the validation part takes the place of the test split, and nothing
-    is kept.
+    Caches that the configuration names are built or finished. The labels and the test logits of the teacher and of the
+    start are kept beside the cells, as `tpkd diagnose` takes them. `on_note` is told how often the teacher is right, on
+    what it is cached for and on the test samples. In a sweep, the validation part takes the place of the test split,
+    and nothing is kept.
 
     Raises:
         InputError: names the key or file.
     """
     config = grid.base
-    dataset, test, validation = load_data(config, "train"), load_data(config, "test"), load_validation(config)
+    test, validation = load_data(config, "test"), load_validation(config)
     tested = config.evaluation.test
     judged = test if tested or validation is None else validation
     accelerator = start_accelerator(config)
     device = accelerator.device
-    student = build_student(config, dataset, directory=grid.directory, device=device)
+    begun = _begin(config, judged, grid.directory, accelerator)
+    dataset, student, state = begun.dataset, begun.student, begun.state
     _build_caches(grid, on_stage, on_note)
     preparation = student_preparation(config, dataset)
     frozen = open_teacher(config, dataset, preparation, device)
@@ -81,10 +96,8 @@ def prepare(grid: Grid, on_stage: OnStage, on_note: OnNote = lambda sentence: No
     open_cells = [cell for cell in grid.cells if cell.asked and read_result(cell.directory) is None]
     for cell in {(cell.objective, cell.variant): cell for cell in open_cells}.values():
         build_objective(cell.config, student, frozen)
-    state = _evaluate(config, student, judged, student_preparation(config, judged), accelerator)
     if tested:
         save_array(grid.directory / LABELS_NAME, state.labels.numpy())
-    start = NetworkState(config.student.model, weights_fingerprint(student), state.accuracy, state.label_loss)
     teacher = None
     if frozen is not None:
         teacher, logits = _teacher_state(config, frozen.fingerprint, judged, accelerator)
@@ -95,20 +108,68 @@ def prepare(grid: Grid, on_stage: OnStage, on_note: OnNote = lambda sentence: No
             counts.add(logits, state.labels, state.logits)
             for sentence in competence_sentences(counts.finish(), f"{judged.split} samples"):
                 on_note(sentence)
-    return Shared(
-        DataFacts(
-            name=test.name,
-            classes=test.num_classes,
-            train_samples=len(dataset),
-            test_samples=len(test),
-            fingerprint=dataset.fingerprint,
-            class_names=dataset.class_names,
-            validation_samples=None if validation is None else len(validation),
-        ),
-        start,
-        teacher,
-        {"data_fingerprint": dataset.fingerprint, "teacher_fingerprint": frozen.fingerprint if frozen else None},
+    facts = DataFacts(
+        name=test.name,
+        classes=test.num_classes,
+        train_samples=len(dataset),
+        test_samples=len(test),
+        fingerprint=dataset.fingerprint,
+        class_names=dataset.class_names,
+        validation_samples=None if validation is None else len(validation),
     )
+    start = NetworkState(config.student.model, weights_fingerprint(student), state.accuracy, state.label_loss)
+    shared = Shared(facts, start, teacher, frozen.fingerprint if frozen else None)
+    if config.by_seed:
+        return _with_starts(shared, _starts(grid, judged, accelerator, on_stage))
+    if tested:
+        save_array(grid.directory / START_NAME, state.logits.numpy())
+    return shared
+
+
+class _Begun(NamedTuple):
+    """The training samples, and the student before its first step."""
+
+    dataset: Dataset
+    student: Classifier
+    state: Evaluation
+
+
+def _begin(config: RunConfig, judged: Dataset, directory: Path, accelerator: Any) -> _Begun:
+    dataset = load_data(config, "train")
+    student = build_student(config, dataset, directory=directory, device=accelerator.device)
+    state = _evaluate(config, student, judged, student_preparation(config, judged), accelerator)
+    return _Begun(dataset, student, state)
+
+
+def _starts(grid: Grid, judged: Dataset, accelerator: Any, on_stage: OnStage) -> tuple[SeedStart, ...]:
+    """The start of every seed; its logits on the test split are kept beside the cells."""
+    configs = {cell.seed: cell.config for cell in grid.cells}
+    found = []
+    for done, (seed, config) in enumerate(sorted(configs.items())):
+        on_stage("starts", done, len(configs))
+        dataset, student, state = _begin(config, judged, grid.directory, accelerator)
+        if config.evaluation.test:
+            save_array(grid.directory / START_NAME.replace(".", f"-{seed}."), state.logits.numpy())
+        fingerprint = weights_fingerprint(student)
+        found.append(SeedStart(seed, fingerprint, dataset.fingerprint, state.accuracy, state.label_loss))
+    on_stage("starts", len(configs), len(configs))
+    return tuple(found)
+
+
+def _with_starts(shared: Shared, starts: tuple[SeedStart, ...]) -> Shared:
+    """Every seed with its own start; the means of all and one fingerprint of all in the place of those of one."""
+    accuracy, label_loss = (fmean(getattr(each, name) for each in starts) for name in ("accuracy", "label_loss"))
+    data, start = (_joint(getattr(each, name) for each in starts) for name in ("data_fingerprint", "fingerprint"))
+    return replace(
+        shared,
+        data=replace(shared.data, fingerprint=data),
+        start=NetworkState(shared.start.model, start, accuracy, label_loss),
+        starts=starts,
+    )
+
+
+def _joint(fingerprints: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(fingerprints).encode()).hexdigest()
 
 
 def _build_caches(grid: Grid, on_stage: OnStage, on_note: OnNote) -> None:

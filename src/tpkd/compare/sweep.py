@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tpkd.compare.grid import SHARED_KEYS, Grid, GridCell, plan_grid
+from tpkd.compare.grid import SHARED_KEYS, Grid, GridCell, of_all, of_seed, plan_grid
 from tpkd.compare.sweep_record import ALIASES, RATE, SETTINGS, short_key
 from tpkd.compare.variants import check_methods
 from tpkd.config.loading import Override, load_config
@@ -120,13 +120,13 @@ def plan_sweep(
         and (trial, seed) not in asked
         and (_place(directory, trial, seed) / CONFIG_NAME).exists()
     ]
-    if grid.base.student.probe_file is not None:
-        overrides = [*overrides, ("student.probe_file", grid.base.student.probe_file)]
     overrides = [*overrides, ("finished.checkpoints", grid.base.finished.checkpoints)]
     pairs = [*asked, *started]
-    configs = [_config_of(path, overrides, directory, trial, seed) for trial, seed in asked]
+    plain = load_config(path, overrides, methods=False)
+    starts = {seed: of_seed(plain, grid.directory, seed) for _, seed in pairs}
+    configs = [_config_of(path, [*overrides, *starts[seed]], directory, trial, seed) for trial, seed in asked]
     try:
-        configs += [_config_of(path, overrides, directory, trial, seed) for trial, seed in started]
+        configs += [_config_of(path, [*overrides, *starts[seed]], directory, trial, seed) for trial, seed in started]
     except InputError as error:
         problem = f"an earlier sweep in {directory} does not go with this configuration"
         raise InputError(f"{error}: {problem}; take another output") from error
@@ -141,7 +141,11 @@ def plan_sweep(
         objectives=tuple(dict.fromkeys(trial.objective for trial in trials)),
         seeds=tuple(sorted({cell.seed for cell in cells})),
         cells=tuple(cells),
-        base=load_config(path, [*overrides, ("evaluation.test", False)], methods=False),
+        base=load_config(
+            path,
+            [*overrides, *of_all(plain, grid.directory, grid.seeds[0]), ("evaluation.test", False)],
+            methods=False,
+        ),
     )
     swept = [key for owners in keys.values() for key in owners.values()]
     earlier = [key for trial in trials for key in trial.settings]
@@ -155,7 +159,6 @@ def _place(directory: Path, trial: Trial, seed: int) -> Path:
 def _config_of(path: str | Path, overrides: Sequence[Override], directory: Path, trial: Trial, seed: int) -> RunConfig:
     own: list[Override] = [
         ("objective.name", trial.objective),
-        ("seed", seed),
         ("output", literal_output(_place(directory, trial, seed))),
         ("evaluation.test", False),
         ("snapshots", []),

@@ -66,6 +66,9 @@ class DataConfig(Section):
     """Share of each class of the training part that is held out as the validation part, whatever `test` takes."""
     per_class: Count | None = None
     """Maximum number of training samples of each class, drawn by `seed`; default: all."""
+    except_per_class: Count | None = None
+    """Leave out as many training samples of each class: those that `per_class` draws with the same seed. The rest, or
+    what `per_class` draws of it, is for a teacher that must not see the samples of its students."""
     seed: Seed = 0
     """Draws what `test`, `validation` and `per_class` take; separate from the run's seed, so runs share their data."""
 
@@ -83,7 +86,7 @@ class DataConfig(Section):
     def _asks_for_labels_that_are_there(self) -> Self:
         if self.class_names is not None and not self.unlabelled:
             raise ValueError("class_names: expected none without unlabelled: true: the classes are the labels")
-        for name in ("class_weights", "test", "validation", "per_class"):
+        for name in ("class_weights", "test", "validation", "per_class", "except_per_class"):
             if self.unlabelled and getattr(self, name) is not None:
                 why = "training samples without labels have no classes"
                 raise ValueError(f"{name}: expected none beside unlabelled: true: {why}")

@@ -7,7 +7,7 @@ import typing
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -16,8 +16,11 @@ from torch import OutOfMemoryError
 from tpkd.config.plain_yaml import parse_yaml
 from tpkd.config.schema import RunConfig
 from tpkd.config.section import DATA_PLACEHOLDER, MAX_DEPTH
+from tpkd.config.tokens import TOKENS_KEY, TokensConfig
 from tpkd.errors import InputError, did_you_mean, reason, shortened
 from tpkd.files import check_path, read_text
+
+Checked = TypeVar("Checked", bound=BaseModel)
 
 MAX_CONFIG_BYTES = 1 << 20
 PER_METHOD = ("methods", "variants")
@@ -103,10 +106,52 @@ def load_config(path: str | Path, overrides: Sequence[Override] = (), *, methods
         >>> config.epochs, config.optimizer.momentum, config.directory
         (2, 0.0, 'runs/ce')
     """
+    return resolve_config(_read(path), overrides, source=str(path), methods=methods)
+
+
+def _read(path: str | Path) -> dict[str, Any]:
     data = parse_yaml(str(path), read_text(path, MAX_CONFIG_BYTES))
     if not isinstance(data, dict):
         raise InputError(f"{path}: expected keys and values, found {type(data).__name__}")
-    return resolve_config(data, overrides, source=str(path), methods=methods)
+    return data
+
+
+def is_tokens_config(path: str | Path) -> bool:
+    """Whether a file configures the distillation of a language model, not of a classifier."""
+    return TOKENS_KEY in _read(path)
+
+
+def load_tokens_config(path: str | Path, overrides: Sequence[Override] = ()) -> TokensConfig:
+    """Read the configuration of a language model's distillation; overrides as in `load_config`.
+
+    The section `methods` has settings for runs by name, and `name` chooses one of them; overrides take precedence.
+
+    Raises:
+        InputError: one line that names the file, the key, what was expected and what was found.
+    """
+    return resolve_tokens_config(_read(path), overrides, source=str(path))
+
+
+def resolve_tokens_config(
+    data: dict[str, Any], overrides: Sequence[Override] = (), *, source: str = "config"
+) -> TokensConfig:
+    """The configuration of a language model's distillation from plain data.
+
+    Example:
+        >>> data = {"documents": {"path": "text"}, "teacher": {"model": "hf:model", "cache": "runs/cache"}}
+        >>> data |= {"methods": {"warm": {"objective": "tpkd", "objective.settings": {"temperature": 4.0}}}}
+        >>> resolve_tokens_config(data, ["name=warm"]).objective.settings
+        {'temperature': 4.0}
+    """
+    pairs = [_split_override(override) for override in overrides]
+    plain = copy.deepcopy(data)
+    _set_all(plain, pairs)
+    config = _validate(plain, source, TokensConfig)
+    if config.name is None or not config.methods:
+        return config
+    _set_all(plain, list(config.methods[config.name].items()))
+    _set_all(plain, pairs)
+    return _validate(plain, f"{source}: methods.{config.name}", TokensConfig)
 
 
 def resolve_config(
@@ -121,12 +166,12 @@ def resolve_config(
     plain = copy.deepcopy(data)
     _set_all(plain, pairs)
     _leave_out_late_snapshots(plain, pairs)
-    config = _validate(plain, source)
+    config = _validate(plain, source, RunConfig)
     name = config.objective.name
     variant = config.variants.get(name)
     chosen = config.methods.get(variant.objective if variant else name, {})
     if not methods or not (chosen or variant):
-        return _without_other_seeds(config)
+        return _for_seed(config)
     # Only now is the objective known. The overrides are applied again, because they take precedence; a bare name has
     # already been applied, and would erase the settings.
     again = [(key, value) for key, value in pairs if key != "objective" or isinstance(value, dict)]
@@ -138,12 +183,20 @@ def resolve_config(
         _set_all(plain, [("objective.name", variant.objective), ("objective.variant", name)])
     _leave_out_late_snapshots(plain, pairs)
     section = "variants" if variant else "methods"
-    return _without_other_seeds(_validate(plain, f"{source}: {section}.{name}"))
+    return _for_seed(_validate(plain, f"{source}: {section}.{name}", RunConfig))
 
 
-def _without_other_seeds(config: RunConfig) -> RunConfig:
-    kept = not config.snapshot_seeds or config.seed in config.snapshot_seeds
-    return config if kept else config.model_copy(update={"snapshots": ()})
+def _for_seed(config: RunConfig) -> RunConfig:
+    """The configuration as its seed makes it: the seeds that follow it, and no snapshots where it keeps none."""
+    changes: dict[str, Any] = {}
+    for name in config.by_seed:
+        section = getattr(config, name)
+        if "seed" in section.model_fields_set and section.seed != config.seed:
+            raise InputError(f"{name}.seed: expected none beside by_seed: [{name}], found {section.seed}")
+        changes[name] = section.model_copy(update={"seed": config.seed})
+    if config.snapshot_seeds and config.seed not in config.snapshot_seeds:
+        changes["snapshots"] = ()
+    return config.model_copy(update=changes) if changes else config
 
 
 def method_settings(config: RunConfig, objective: str) -> dict[str, Any]:
@@ -208,11 +261,11 @@ def _place_in(container: dict[str, Any] | list[Any], key: str, part: str) -> Any
     return int(part)
 
 
-def _validate(data: dict[str, Any], source: str) -> RunConfig:
+def _validate(data: dict[str, Any], source: str, kind: type[Checked]) -> Checked:
     try:
-        return RunConfig.model_validate(data)
+        return kind.model_validate(data)
     except ValidationError as error:
-        problems = [_describe(problem) for problem in sorted(error.errors(include_url=False), key=_order)]
+        problems = [_describe(problem, kind) for problem in sorted(error.errors(include_url=False), key=_order)]
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise InputError(f"{source}: {problems[0]}{more}") from error
 
@@ -223,18 +276,18 @@ def _order(problem: Any) -> tuple[bool, bool]:
     return problem["type"] not in _UNKNOWN, unnamed
 
 
-def _describe(problem: Any) -> str:
+def _describe(problem: Any, root: type[BaseModel]) -> str:
     place = [str(part) for part in problem["loc"]]
     key = shortened(".".join(_without_tags(place)))
     if problem["type"] == "extra_forbidden":
-        known = _known_keys(place[:-1])
+        known = _known_keys(place[:-1], root)
         return f"{key}: unknown key, expected one of {', '.join(known)}{did_you_mean(place[-1], known)}"
     if problem["type"] == "missing":
         return f"{key}: missing"
     if problem["type"] == "union_tag_not_found":
-        return f"{key}.name: missing, expected one of {', '.join(_known_names(place))}"
+        return f"{key}.name: missing, expected one of {', '.join(_known_names(place, root))}"
     if problem["type"] == "union_tag_invalid":
-        return _wrong_name(f"{key}.name", problem["input"]["name"], _known_names(place))
+        return _wrong_name(f"{key}.name", problem["input"]["name"], _known_names(place, root))
     if problem["type"] == "literal_error":
         return _wrong_name(key, problem["input"], re.findall(r"'([^']*)'", problem["ctx"]["expected"]))
     message = problem["msg"].removeprefix("Value error, ")
@@ -250,9 +303,9 @@ def _wrong_name(key: str, found: Any, known: Sequence[str]) -> str:
     return f"{key}: expected {expected}, found {shortened(repr(found), 60)}{hint}"
 
 
-def _section_types(place: Sequence[str]) -> list[type[BaseModel]]:
+def _section_types(place: Sequence[str], root: type[BaseModel]) -> list[type[BaseModel]]:
     """The section types possible at a place in the file, including those in unions and optionals."""
-    sections: list[Any] = [RunConfig]
+    sections: list[Any] = [root]
     for part in (part for part in place if not part.isdigit()):  # an entry of a list is what the list has
         following = [kind.model_fields[part].annotation for kind in sections if part in kind.model_fields]
         tagged = [
@@ -269,13 +322,13 @@ def _models(hint: Any) -> list[type[BaseModel]]:
     return [kind for part in typing.get_args(hint) for kind in _models(part)]
 
 
-def _known_keys(place: Sequence[str]) -> list[str]:
-    return sorted({name for kind in _section_types(place) for name in kind.model_fields})
+def _known_keys(place: Sequence[str], root: type[BaseModel]) -> list[str]:
+    return sorted({name for kind in _section_types(place, root) for name in kind.model_fields})
 
 
-def _known_names(place: Sequence[str]) -> list[str]:
+def _known_names(place: Sequence[str], root: type[BaseModel]) -> list[str]:
     """The names of the kinds of section that are possible at a place."""
-    return [kind.model_fields["name"].default for kind in _section_types(place)]
+    return [kind.model_fields["name"].default for kind in _section_types(place, root)]
 
 
 def _without_tags(place: Sequence[str]) -> list[str]:
@@ -285,7 +338,7 @@ def _without_tags(place: Sequence[str]) -> list[str]:
     return [part for part in written if not part.startswith(("literal[", "dict["))]
 
 
-def config_yaml(config: RunConfig) -> str:
+def config_yaml(config: RunConfig | TokensConfig) -> str:
     """The whole configuration as YAML, defaults included, so that a run is reproducible from its directory.
 
     `methods` and `variants` have been applied and are dropped: on reading, they would take precedence over overrides.

@@ -34,7 +34,7 @@ class StudentConfig(Section):
     """The network that learns. Its start depends on nothing but this section and the files it names."""
 
     model: Model
-    """`builtin:mlp`, `builtin:resnet20`, `builtin:bert`, `timm:NAME` or `hf:PATH_OR_ID`."""
+    """`builtin:mlp`, `builtin:resnet20`, `builtin:efficientnet-lite0`, `builtin:bert`, `timm:NAME`, `hf:PATH_OR_ID`."""
     options: ModelOptions = Field({})
     weights: LocalPath | None = None
     """A `.safetensors`, `.pth`, `.pt` or `.bin` file; only tensors are read from the last three."""
@@ -186,6 +186,9 @@ class RunConfig(Section):
     schedule: Annotated[ScheduleConfig, Field(discriminator="name")] = ConstantSchedule()
     seed: Seed = 42
     """Order of samples, choice of views, dropout, and the objective's own networks."""
+    by_seed: tuple[Literal["data", "student"], ...] = ()
+    """Sections whose own `seed` is that of the run. With `data`, `per_class` draws other samples for every seed; with
+    `student`, random weights differ too. Either gives every seed a probe of its own. Default: runs share all of it."""
     epochs: Count
     """The run ends after epochs x samples, in batches that cross from one epoch into the next."""
     batch_size: Count = 64
@@ -243,6 +246,13 @@ class RunConfig(Section):
         if len(self.teachers) != 1:
             return self
         return self.model_copy(update={"teacher": self.teachers[0].alone, "teachers": ()})
+
+    @model_validator(mode="after")
+    def _judges_all_seeds_on_the_same_samples(self) -> Self:
+        if "data" in self.by_seed and self.data.held_out:
+            found = next(iter(self.data.held_out))
+            raise ValueError(f"data.{found}: expected none beside by_seed: [data]; name the parts with data.splits")
+        return self
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -51,6 +51,8 @@ class ContinuationConfig(Section):
     """Number of samples that are measured and never trained on."""
     points: tuple[CountOrZero, ...] = (0, 1, 8, 32, 64, 128)
     """Iterations after which they are measured; the start and the end always are."""
+    repeats: Count = 1
+    """How often, each time with samples divided and ordered by another seed; a verdict takes ten."""
 
 
 class StudyConfig(Section):

@@ -9,7 +9,7 @@ from tpkd.config.data import DataConfig
 from tpkd.config.loading import expand_data, keyed
 from tpkd.config.schema import RunConfig
 from tpkd.data.dataset import Dataset
-from tpkd.data.draws import draw_per_class, hold_out
+from tpkd.data.draws import draw_per_class, hold_out, leave_per_class
 from tpkd.data.loading import load_dataset
 from tpkd.data.order import SampleOrder
 from tpkd.errors import InputError
@@ -32,6 +32,8 @@ def load_data(config: RunConfig, split: str, own: Mapping[str, Dataset] | None =
         dataset = _load_named(data, part) if own is None else _take_own(data, own, part)
         if held_out and data.held_out:
             dataset = hold_out(dataset, data.held_out, data.seed)[split]
+        if data.except_per_class is not None and split == "train":
+            dataset = leave_per_class(dataset, data.except_per_class, data.seed)
         if data.per_class is not None and split == "train":
             dataset = draw_per_class(dataset, data.per_class, data.seed)
     limit = config.limit if split == "train" else config.evaluation.limit

@@ -33,6 +33,29 @@ def draw_per_class(dataset: Dataset, count: int, seed: int) -> Dataset:
     return replace(drawn, notes=(*drawn.notes, note))
 
 
+def leave_per_class(dataset: Dataset, count: int, seed: int) -> Dataset:
+    """All samples but those that `draw_per_class` draws, in the order of the data set.
+
+    Raises:
+        InputError: a class has no other samples.
+
+    Example:
+        >>> from tpkd.data import load_dataset
+        >>> digits = load_dataset("digits", "train")
+        >>> len(digits), len(leave_per_class(digits, 20, seed=0))
+        (1078, 878)
+    """
+    drawn = _first_of_each_class(dataset, count, PER_CLASS, seed)
+    left = np.setdiff1d(np.arange(len(dataset)), drawn)
+    empty = np.setdiff1d(dataset.labels, dataset.labels[left])
+    if len(empty):
+        problem = f"expected classes of more than {count} training samples, found no more"
+        raise InputError(
+            f"except_per_class: {problem} of {some([repr(dataset.class_names[label]) for label in empty])}"
+        )
+    return dataset.subset(left)
+
+
 def hold_out(dataset: Dataset, shares: Mapping[str, float], seed: int) -> dict[str, Dataset]:
     """A training part as several: what remains, under "train", and a share of each class for every part asked for.
 

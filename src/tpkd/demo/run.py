@@ -7,6 +7,8 @@ from pathlib import Path
 
 import torch
 
+from tpkd.audit.run import PAGE_NAME, audit_files
+from tpkd.audit.sources import find_sources
 from tpkd.compare.grid import DEFAULT_SEEDS, STUDENTS_NAME, Grid
 from tpkd.compare.record import ComparisonRecord
 from tpkd.compare.reporting import FIGURES_NAME, read_records, write_report
@@ -44,6 +46,8 @@ class DemoResult:
     failed_studies: dict[str, str]
     report: Path
     diagnosis: Path | None
+    audit: Path | None
+    """The gallery of the same students."""
 
 
 def run_demo(
@@ -84,10 +88,11 @@ def run_demo(
             draw_illustrations((directory / FIGURES_NAME).parent)
         watcher.on_stage("figures", 1, 1)
         diagnosis = _diagnose(directory, record)
+        audit = _audit(directory) if diagnosis else None
         report = write_report(directory)[0]
         watcher.on_stage("report", 1, 1)
     violations = sum(study.violations for study in read_records(directory).studies.values())
-    return DemoResult(teacher, record, violations, failed, report, diagnosis)
+    return DemoResult(teacher, record, violations, failed, report, diagnosis, audit)
 
 
 @contextmanager
@@ -164,6 +169,12 @@ def _diagnose(directory: Path, record: ComparisonRecord) -> Path | None:
     page = directory / "diagnosis.html"
     write_file(page, diagnosis_page(_seen_from_here(found)))
     return page
+
+
+def _audit(directory: Path) -> Path:
+    """Write the gallery of the students that are diagnosed."""
+    audit_files(find_sources([directory]), directory / "audit")
+    return directory / "audit" / PAGE_NAME
 
 
 def _seen_from_here(record: DiagnosisRecord) -> DiagnosisRecord:

@@ -1,6 +1,7 @@
 """What the illustrations are drawn from."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from tpkd.record import Record
 
@@ -54,3 +55,33 @@ class IllustrationsRecord(Record):
 
     feasibility: FeasibilityIllustration
     geometry: GeometryIllustration
+
+
+@dataclass(frozen=True)
+class ExplorerCase:
+    """A student, a teacher and a label that the explorer can show, and what the library says about them."""
+
+    name: str
+    """In the address of the page."""
+    title: str
+    text: str
+    """What there is to see, in a sentence or two."""
+    student_logits: tuple[float, ...]
+    teacher_logits: tuple[float, ...]
+    labels: tuple[float, ...]
+    """A share per class; one class with all of it is an ordinary label."""
+    beta: float
+    temperature: float
+    position: float
+    """s, on the path."""
+    budget: float
+    """B, of the frontier."""
+    numbers: dict[str, Any]
+    """By the names of the functions and fields that give them; None where one is infinite."""
+
+
+@dataclass(frozen=True)
+class ExplorerRecord(Record):
+    """What the explorer starts from."""
+
+    cases: tuple[ExplorerCase, ...]

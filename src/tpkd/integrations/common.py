@@ -25,14 +25,15 @@ from tpkd.objectives.base import Batch, Objective
 from tpkd.objectives.reduction import IGNORE_INDEX
 from tpkd.objectives.registry import create
 from tpkd.teacher.cache.read import TeacherCache
+from tpkd.teacher.cache.tokens import TokenCache
 from tpkd.teacher.teacher import CachedTeacher, OnlineTeacher, Teacher
 from tpkd.theory.monitor import MIN_CLASSES, observed_values
 
 LOGITS_AND_LABELS = frozenset({"labels", "teacher_logits"})
 """What every host can give to an objective; some also count epochs."""
 
-TeacherLike = nn.Module | TeacherCache | str | Path
-"""What a user calls a teacher: a network, a cache, or the directory of one."""
+TeacherLike = nn.Module | Teacher | TeacherCache | TokenCache | str | Path
+"""What a user calls a teacher: a network, a cache of samples or texts, its directory, or a `Teacher` of their own."""
 
 
 def choose_objective(
@@ -104,7 +105,12 @@ def choose_teacher(
     """
     if teacher is None:
         return None
-    chosen = OnlineTeacher(teacher, student=student) if isinstance(teacher, nn.Module) else CachedTeacher(teacher)
+    if isinstance(teacher, TokenCache):
+        teacher = teacher.cache
+    if isinstance(teacher, Teacher):
+        chosen = teacher
+    else:
+        chosen = OnlineTeacher(teacher, student=student) if isinstance(teacher, nn.Module) else CachedTeacher(teacher)
     asked = objective is not None and "teacher_logits" in objective.needs
     if objective is not None and asked and chosen.top_k is not None and not objective.takes_top_k:
         remedy = f"{objective.top_k_condition}, or " if objective.top_k_condition else ""

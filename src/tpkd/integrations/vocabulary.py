@@ -15,11 +15,19 @@ TOKENS = "input_ids"
 _OPT_OUT = "check_inputs=False if you made sure that the teacher understands the student's inputs"
 
 
-def check_tokens(student: nn.Module, teacher: nn.Module, student_processor: Any, teacher_processor: Any) -> None:
+def check_tokens(
+    student: nn.Module,
+    teacher: nn.Module,
+    student_processor: Any,
+    teacher_processor: Any,
+    *,
+    true_vocab_size: int | None = None,
+) -> None:
     """Refuse a teacher that reads the student's tokens by another vocabulary, as far as it is known.
 
     Where both tokenizers are known, every token of the student's must have the same number in the teacher's, and a
-    row in its table of embeddings. Otherwise both configurations must have the same `vocab_size` and `pad_token_id`.
+    row in its table of embeddings. Otherwise both configurations must have the same `pad_token_id` and, where
+    `true_vocab_size` does not say what is padding, the same `vocab_size`.
 
     Raises:
         InputError: the first difference, and what to do about it.
@@ -44,7 +52,7 @@ def check_tokens(student: nn.Module, teacher: nn.Module, student_processor: Any,
                 f"found {rows}"
             )
         return
-    for name in ("vocab_size", "pad_token_id"):
+    for name in ("pad_token_id",) if true_vocab_size is not None else ("vocab_size", "pad_token_id"):
         expected, found = getattr(own, name, None), getattr(theirs, name, None)
         if expected is not None and found is not None and expected != found:
             raise InputError(
@@ -53,6 +61,39 @@ def check_tokens(student: nn.Module, teacher: nn.Module, student_processor: Any,
                 "tokenize for it in columns that only its forward names, pass both tokenizers (processing_class=, "
                 f"teacher_processing_class=) to have them compared token by token, or {_OPT_OUT}"
             )
+
+
+def compare_output_tokens(student_processor: Any, teacher_processor: Any) -> int | None:
+    """How many classes are tokens, where both tokenizers are known: the teacher's answers are about tokens too.
+
+    Raises:
+        InputError: a token of one has another number in the other, or none.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> ours, theirs = (SimpleNamespace(get_vocab=lambda c=c: {"a": 0, c: 1}) for c in "bc")
+        >>> compare_output_tokens(ours, ours)
+        2
+        >>> compare_output_tokens(ours, theirs)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        tpkd.errors.InputError: teacher_processing_class: expected token 'b' to be 1 as in processing_class, found ...
+    """
+    ours, theirs = _vocabulary(student_processor), _vocabulary(teacher_processor)
+    if ours is None or theirs is None:
+        return None
+    _compare_tokens(ours, theirs)
+    size = max(ours.values(), default=-1) + 1
+    # Behind the last token of the student's its own may follow: the student cannot say them, and they are taken out.
+    foreign = {token: number for token, number in theirs.items() if number < size and token not in ours}
+    if foreign:
+        token = min(foreign, key=foreign.__getitem__)
+        raise InputError(
+            f"teacher_processing_class: expected the tokens of processing_class, found {token!r} as number "
+            f"{foreign[token]}, which is no token there: the teacher's probabilities are about tokens; choose a "
+            "teacher with the student's tokenizer"
+        )
+    return size
 
 
 def check_images(student_processor: Any, teacher_processor: Any) -> None:

@@ -132,9 +132,11 @@ class Bench:
         }
         restore(self.run, replace(checkpoint, groups=groups))
 
-    def batches(self, dataset: Dataset, *, batch_size: int, num_batches: int) -> TrainingBatches:
-        """Fixed batches of a data set in the order and the views of the study's seed."""
-        seed = self.run.config.study.seed
+    def batches(
+        self, dataset: Dataset, *, batch_size: int, num_batches: int, seed: int | None = None
+    ) -> TrainingBatches:
+        """Fixed batches of a data set in the order and the views of a seed, by default the study's."""
+        seed = self.run.config.study.seed if seed is None else seed
         num_samples = batch_size * num_batches
         return TrainingBatches(dataset, self.run.preparation, seed=seed, batch_size=batch_size, num_samples=num_samples)
 

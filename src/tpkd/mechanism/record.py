@@ -287,6 +287,14 @@ class ContinuationCurve:
 
 
 @dataclass(frozen=True)
+class ContinuationRepeat:
+    """The same objectives from the same state, on samples divided and ordered by another seed."""
+
+    seed: int
+    curves: tuple[ContinuationCurve, ...]
+
+
+@dataclass(frozen=True)
 class ContinuationRecord(StudyRecord):
     """Whether the advantage of a step accumulates."""
 
@@ -306,6 +314,16 @@ class ContinuationRecord(StudyRecord):
     tpkd_minus_compensation: float
     beta: float = added(0.5)
     """The coefficient of TPKD and its controls; the paper's unless the settings of the objective say otherwise."""
+    repeats: tuple[ContinuationRepeat, ...] = added(())
+    """All but the first, which is what the fields above are about."""
+
+    def differences(self, other: str, name: str) -> tuple[float, ...]:
+        """TPKD's `conditional_loss` or `label_loss` at the end minus that of another objective, by repeat."""
+        ends = [
+            {curve.objective: getattr(curve.points[-1], name) for curve in curves}
+            for curves in (self.curves, *(repeat.curves for repeat in self.repeats))
+        ]
+        return tuple(end["tpkd"] - end[other] for end in ends)
 
 
 def states_of(record: StudyRecord) -> tuple[SnapshotState, ...]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from statistics import fmean
 
 from tpkd.mechanism.paper import (
     PAPER_BETA,
@@ -146,27 +147,45 @@ def _certificate(record: CertificatesRecord, paper: bool) -> Table:
 
 
 def _continuation(record: ContinuationRecord, paper: bool, title: Title) -> Table:
-    """Conditional KL of the observed samples on the way."""
+    """Conditional KL and label loss of the observed samples on the way."""
     seen = Traced(record, "continuation")
     rows: list[Row] = []
     for index, point in enumerate(record.curves[0].points):
-        values = (curve.points[index].conditional_loss("nats") for curve in seen.curves)
+        values = (
+            getattr(curve.points[index], name)("nats")
+            for name in ("conditional_loss", "label_loss")
+            for curve in seen.curves
+        )
         rows.append((str(point.iteration), *values))
-    ends = {"TPKD − CE": seen.tpkd_minus_ce, "TPKD − compensation only": seen.tpkd_minus_compensation}
-    notes = [f"At the end, {said}: {value('decimal')} nats." for said, value in ends.items()]
+    notes = [_end(record, *names) for names in (("ce", "CE"), ("compensation-only", "compensation only"))]
     if paper:
         start, end, minus_ce, minus_compensation = PAPER_CONTINUATION
         notes.append(f"Paper: from {start} to {end}; {minus_ce} to CE and {minus_compensation} to compensation only.")
-    columns = (Column("iteration", text=True), *(Column(title(curve.objective)) for curve in record.curves))
-    caption = f"Conditional KL from {record.state.name} on, in nats, on training samples apart from those learned from."
-    skipped = sum(curve.skipped_steps for curve in record.curves)
+    titles = [title(curve.objective) for curve in record.curves]
+    both = (f"{kind}: {name}" for kind in ("KL", "label loss") for name in titles)
+    columns = (Column("iteration", text=True), *map(Column, both))
+    observed = "on training samples apart from those learned from"
+    caption = f"Conditional KL and label loss from {record.state.name} on, in nats, {observed}."
+    curves = [*record.curves, *(curve for repeat in record.repeats for curve in repeat.curves)]
     notes += [
         *_given(record),
         *_coefficient(record),
-        *_skipped(skipped, record.iterations * len(record.curves)),
+        *_skipped(sum(curve.skipped_steps for curve in curves), record.iterations * len(curves)),
         *_scalings(record),
     ]
     return Table("continuation", caption, columns, tuple(rows), tuple(notes))
+
+
+def _end(record: ContinuationRecord, other: str, said: str) -> str:
+    """How far TPKD ends from another objective, in both losses; over repeats the mean, and in how many it is below."""
+    found = [record.differences(other, name) for name in ("conditional_loss", "label_loss")]
+    kinds = ("conditional KL", "label loss")
+    parts = [f"{fmean(values):+.4f} nats of {kind}" for values, kind in zip(found, kinds, strict=True)]
+    if not record.repeats:
+        return f"At the end, TPKD − {said}: {', '.join(parts)}."
+    counts = [sum(value < 0 for value in values) for values in found]
+    below = f"below {said} in {counts[0]} and {counts[1]} of them"
+    return f"At the end, TPKD − {said}: {', '.join(parts)}; means of {len(found[0])} repeats, {below}."
 
 
 def study_notes(record: StudyRecord) -> Iterator[str]:

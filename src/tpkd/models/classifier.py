@@ -56,6 +56,11 @@ class Classifier(nn.Module, ABC):
         return self.classifier.in_features
 
     @property
+    def probe_size(self) -> int:
+        """How many of the features, from the first on, a probe is fitted to; the others get weight 0 from it."""
+        return self.feature_size
+
+    @property
     def num_classes(self) -> int:
         """K, the number of logits."""
         return self.classifier.out_features

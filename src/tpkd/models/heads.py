@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional
 
 from tpkd.errors import extra
 
@@ -61,6 +62,20 @@ def fit_probe(
     dtype = torch.promote_types(features.dtype, torch.float32)
     m, s = np.where(constant, 0.0, scaler.mean_), np.where(constant, 1.0, scaler.scale_)
     return _linear(torch.from_numpy(A / s).to(dtype), torch.from_numpy(b - A @ (m / s)).to(dtype))
+
+
+def widened(linear: nn.Linear, in_features: int) -> nn.Linear:
+    """The same linear layer for more features, which it ignores.
+
+    Example:
+        >>> layer = widened(nn.Linear(2, 3), 4)
+        >>> layer.weight.shape, layer.weight[:, 2:].count_nonzero().item()
+        (torch.Size([3, 4]), 0)
+    """
+    # A file does not store strides, and a matrix product with different strides rounds differently.
+    known = linear.weight.detach().contiguous()
+    padded = functional.pad(known, (0, in_features - linear.in_features))
+    return _linear(padded, linear.bias.detach())
 
 
 def constant_columns(X: np.ndarray, dtype: torch.dtype) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import torch
 from torch import nn
 from torch.nn import functional
 
@@ -10,7 +11,10 @@ from tpkd.models.options import MLPOptions
 
 
 class MLP(Classifier):
-    """Linear layers with ReLU between them; no batch statistics, so splitting a batch does not change the gradients."""
+    """Linear layers with ReLU between them; no batch statistics, so splitting a batch does not change the gradients.
+
+    With `residual`, logits are a linear function of the inputs plus what the layers add to it, at first nothing.
+    """
 
     def __init__(self, num_classes: int, options: MLPOptions) -> None:
         """Draw the weights of a network of these sizes."""
@@ -20,7 +24,15 @@ class MLP(Classifier):
             nn.Linear(before, after) for before, after in zip(self.layer_sizes[:-1], self.layer_sizes[1:], strict=True)
         )
         self.dropout = nn.Dropout(options.dropout)
-        self.fc = nn.Linear(self.layer_sizes[-1], num_classes)
+        self._beside = options.input_size if options.residual else 0
+        self.fc = nn.Linear(self._beside + self.layer_sizes[-1], num_classes)
+        if options.residual:
+            nn.init.zeros_(self.fc.weight[:, self._beside :])
+
+    @property
+    def probe_size(self) -> int:
+        """With `residual`, a probe is fitted on the inputs alone, and the layers start without influence."""
+        return self._beside or self.feature_size
 
     @property
     def classifier(self) -> nn.Linear:
@@ -38,4 +50,5 @@ class MLP(Classifier):
         states = [x]
         for layer in self.layers:
             states.append(self.dropout(functional.relu(layer(states[-1]))))
-        return ModelOutput(self.fc(states[-1]), states[-1], tuple(states[layer] for layer in layers))
+        features = torch.cat([x, states[-1]], 1) if self._beside else states[-1]
+        return ModelOutput(self.fc(features), features, tuple(states[layer] for layer in layers))

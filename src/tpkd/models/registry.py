@@ -1,4 +1,4 @@
-"""Models by name: `builtin:mlp`, `builtin:resnet20`, `builtin:bert`, `timm:NAME`, `hf:PATH_OR_ID`."""
+"""Models by name: `builtin:mlp`, `resnet20`, `efficientnet-lite0` or `bert`, `timm:NAME`, `hf:PATH_OR_ID`."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -10,10 +10,20 @@ import torch
 from tpkd.class_names import recorded_names
 from tpkd.errors import InputError, did_you_mean
 from tpkd.models.classifier import Classifier
+from tpkd.models.efficientnet import LITE_SIZES, PUBLISHED_CLASSES, EfficientNetLite, published_weights
 from tpkd.models.encoder import build_bert, load_encoder
 from tpkd.models.heads import random_head
 from tpkd.models.mlp import MLP
-from tpkd.models.options import WORDS, BertOptions, HFOptions, MLPOptions, ResNetOptions, TimmOptions, read_options
+from tpkd.models.options import (
+    WORDS,
+    BertOptions,
+    EfficientNetOptions,
+    HFOptions,
+    MLPOptions,
+    ResNetOptions,
+    TimmOptions,
+    read_options,
+)
 from tpkd.models.resnet import CifarResNet
 from tpkd.models.spec import ModelSpec
 from tpkd.models.tokens import HashedWords, PretrainedTokenizer, TextEncoding, Tokenizer
@@ -23,9 +33,12 @@ from tpkd.models.weights import load_weights
 HEADS = ("own", "random")
 OWN = "python"
 """The name of a network that a program brings along."""
-_KNOWN = ("builtin:mlp", "builtin:bert", *(f"builtin:resnet{depth}" for depth in (8, 20, 32, 44, 56, 110)))
+_KNOWN = ("builtin:mlp", "builtin:bert", *(f"builtin:resnet{depth}" for depth in (8, 20, 32, 44, 56, 110)), *LITE_SIZES)
 _RESNET = re.compile(r"builtin:resnet(\d{1,3})")
-_EXPECTED = "builtin:mlp, builtin:resnet8 (20, 32, 44, 56, 110), builtin:bert, timm:NAME or hf:PATH_OR_ID"
+_EXPECTED = (
+    "builtin:mlp, builtin:resnet8 (20, 32, 44, 56, 110), builtin:efficientnet-lite0 (to lite4), builtin:bert, "
+    "timm:NAME or hf:PATH_OR_ID"
+)
 
 
 def build_model(spec: ModelSpec) -> Classifier:
@@ -70,7 +83,11 @@ def check_model(name: str) -> None:
         raise InputError(f"model: {problem}, and cannot be built without that program")
     kind, _, rest = name.partition(":")
     depth = _resnet_depth(name)
-    if name in ("builtin:mlp", "builtin:bert") or (depth >= 8 and depth % 6 == 2) or (kind == "hf" and rest):
+    if (
+        name in ("builtin:mlp", "builtin:bert", *LITE_SIZES)
+        or (depth >= 8 and depth % 6 == 2)
+        or (kind == "hf" and rest)
+    ):
         return
     if kind != "timm" or not rest:
         raise InputError(f"model {name!r}: unknown, expected {_EXPECTED}{did_you_mean(name, _KNOWN)}")
@@ -90,6 +107,8 @@ def _build(spec: ModelSpec) -> Classifier:
     if kind == "hf":
         options = read_options(HFOptions, spec.options)
         return load_encoder(rest, spec.num_classes, options, spec.seed, keep_head=spec.head == "own")
+    if spec.name in LITE_SIZES:
+        return _build_lite(spec)
     model: Classifier
     if rest == "mlp":
         model = MLP(spec.num_classes, read_options(MLPOptions, spec.options))
@@ -99,6 +118,20 @@ def _build(spec: ModelSpec) -> Classifier:
         read_options(ResNetOptions, spec.options)
         model = CifarResNet(spec.num_classes, _resnet_depth(spec.name))
     model.untrained = NO_WEIGHTS
+    return model
+
+
+def _build_lite(spec: ModelSpec) -> Classifier:
+    options, size = read_options(EfficientNetOptions, spec.options), LITE_SIZES[spec.name]
+    if not options.pretrained or spec.weights is not None:
+        model = EfficientNetLite(spec.num_classes, size, options)
+        model.untrained = NO_WEIGHTS
+        return model
+    model = EfficientNetLite(PUBLISHED_CLASSES, size, options)
+    load_weights(model, published_weights(size))
+    if spec.num_classes != PUBLISHED_CLASSES:
+        model.replace_classifier(random_head(model.feature_size, spec.num_classes, spec.seed))
+        model.untrained = f"the published weights are for {PUBLISHED_CLASSES} classes, and the head is random"
     return model
 
 

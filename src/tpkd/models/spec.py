@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tpkd.files import sha256
+from tpkd.models.efficientnet import LITE_SIZES, published_weights
 
 _FOLDER_SUFFIXES = (".json", ".safetensors", ".bin", ".pt", ".pth")
 
@@ -60,6 +61,7 @@ def model_source(spec: ModelSpec) -> str | None:
     fetched = spec.weights is None and spec.options.get("pretrained")
     if kind == "timm" and (":" in rest or "/" in rest or fetched):
         return None
+    published = LITE_SIZES.get(spec.name) if fetched else None
     # The folder may be elsewhere on another machine; what is in it decides.
     files = sorted(folder.iterdir()) if kind == "hf" else []
     parts = {
@@ -71,6 +73,8 @@ def model_source(spec: ModelSpec) -> str | None:
         "files": {path.name: sha256(path) for path in files if path.suffix in _FOLDER_SUFFIXES},
         "weights": None if spec.weights is None else sha256(spec.weights),
     }
+    if published is not None:
+        parts["weights"] = sha256(published_weights(published))
     if spec.weight_map:  # absent otherwise: caches know the hash from before there were maps
         parts["weight_map"] = dict(spec.weight_map)
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()

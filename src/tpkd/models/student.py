@@ -14,7 +14,7 @@ from tpkd.data.slicing import to_device
 from tpkd.errors import InputError
 from tpkd.models.checks import check_inputs, check_student_classes
 from tpkd.models.classifier import Classifier, extract_features
-from tpkd.models.heads import fit_probe
+from tpkd.models.heads import fit_probe, widened
 from tpkd.models.preparation import model_spec, student_preparation
 from tpkd.models.registry import build_model
 from tpkd.models.weights import load_weights, save_weights
@@ -61,11 +61,10 @@ def _probe(
     preparation, device = student_preparation(config, dataset), device or torch.device("cpu")
     batches = PlainBatches(dataset, preparation, batch_size=config.evaluation.batch_size)
     inputs = (to_device(batch.inputs, device) for batch in load_batches(batches, workers=config.workers))
-    features = extract_features(model.to(device), inputs)
+    features = extract_features(model.to(device), inputs)[:, : model.probe_size]
     model.cpu()
     probe = fit_probe(features, torch.from_numpy(dataset.labels), dataset.num_classes, C=config.student.probe_c)
-    # A file does not store strides, and a matrix product with different strides rounds differently.
-    probe.weight = nn.Parameter(probe.weight.detach().contiguous())
+    probe = widened(probe, model.feature_size)
     if path is not None:
         save_weights(probe, path, dataset.class_names)
     return probe

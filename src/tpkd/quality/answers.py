@@ -59,11 +59,12 @@ def score_answers(logits: ArrayFile, labels: Int[np.ndarray, " rows"], *, logits
         done += len(block)
     fields = RowScores.__dataclass_fields__
     scores = RowScores(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in fields})
-    if not np.isfinite(scores.confidences).all():
-        first = int(np.flatnonzero(~np.isfinite(scores.confidences))[0])
+    confidences = scores.confidences
+    if not np.isfinite(confidences).all():
+        first = int(np.flatnonzero(~np.isfinite(confidences))[0])
         raise InputError(f"{logits.path}: row {first}: expected logits that give probabilities, found NaN or infinity")
     correct = (scores.predictions == labels).astype(np.float64)
-    errors, bins = expected_errors(scores.confidences, correct), reliability(scores.confidences, correct)
+    errors, bins = expected_errors(confidences, correct), reliability(confidences, correct)
     coverage, risk = risk_curve(errors)
     log_loss = float(scores.log_losses.mean())
     quality = QualityRecord(
@@ -74,7 +75,7 @@ def score_answers(logits: ArrayFile, labels: Int[np.ndarray, " rows"], *, logits
         accuracy=float(correct.mean()),
         log_loss=log_loss if np.isfinite(log_loss) else None,
         brier_score=float(scores.brier.mean()),
-        confidence=float(scores.confidences.mean()),
+        confidence=float(confidences.mean()),
         calibration_error=calibration_error(bins),
         risk_coverage_area=risk_coverage_area(errors),
         reliability=bins,

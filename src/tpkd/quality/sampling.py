@@ -60,6 +60,32 @@ def difference_interval(differences: Num[np.ndarray, " rows"], level: float = CO
     return max(low, -1.0), min(high, 1.0)
 
 
+def two_way_error(differences: Num[np.ndarray, "seeds rows"]) -> float:
+    """Standard error of a mean over seeds and test samples, if both had been drawn anew.
+
+    With x_si = mean + seed_s + sample_i + rest_si, the variance of the mean over S seeds and n samples is
+    V_seed/S + V_sample/n + V_rest/(S n). The variance of the means by seed contains the first and the last term, that
+    of the means by sample the second and the last, so the last is taken off once. It is never below the error over
+    seeds alone.
+
+    Args:
+        differences: a value per seed and test sample, such as right minus right of another method; two or more of each.
+
+    Example:
+        >>> by_seed, by_sample = np.array([[0.0], [1.0], [2.0]]), np.array([[0.0, 3.0, 6.0, 3.0]])
+        >>> round(two_way_error(by_seed + by_sample) ** 2, 6) == round(1 / 3 + 6 / 4, 6)
+        True
+    """
+    seeds, rows = differences.shape
+    over_seeds = differences.mean(1)
+    over_rows = differences.mean(0)
+    rest = differences - over_seeds[:, None] - over_rows[None, :] + differences.mean()
+    left = float(np.square(rest).sum()) / ((seeds - 1) * (rows - 1)) / (seeds * rows)
+    by_seed = float(over_seeds.var(ddof=1)) / seeds
+    by_row = float(over_rows.var(ddof=1)) / rows
+    return math.sqrt(by_seed + max(by_row - left, 0.0))
+
+
 def _augmented(
     values: Float[np.ndarray, " rows"], ones: float, zeros: float, z: float, *, opposite: float = 0.0
 ) -> tuple[float, float]:

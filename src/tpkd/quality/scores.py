@@ -18,16 +18,32 @@ CURVE_POINTS = 50
 
 @dataclass(frozen=True)
 class RowScores:
-    """What is known about each example, in the order of the logits."""
+    """What is known about each example, in the order of the logits.
+
+    In log space, so that a network that is nearly sure of everything still has an order.
+    """
 
     predictions: Int[np.ndarray, " rows"]
     """The class with the largest logit; of equal ones the first."""
-    confidences: Float[np.ndarray, " rows"]
-    """The probability of that class."""
+    log_misses: Float[np.ndarray, " rows"]
+    """log(1 - p_max): the log-probability of all other classes together."""
     log_losses: Float[np.ndarray, " rows"]
     """Negative log-probability of the label, in nats."""
-    brier: Float[np.ndarray, " rows"]
-    """Squared distance between the probabilities and the label as a one-hot vector, in [0, 2]."""
+    margins: Float[np.ndarray, " rows"]
+    """Least margin: the logit of the label minus the largest other one; negative where the answer is wrong."""
+    squares: Float[np.ndarray, " rows"]
+    """Sum of the squared probabilities."""
+
+    @property
+    def confidences(self) -> Float[np.ndarray, " rows"]:
+        """The probability of the class that was given."""
+        return np.asarray(-np.expm1(self.log_misses))
+
+    @property
+    def brier(self) -> Float[np.ndarray, " rows"]:
+        """Squared distance between the probabilities and the label as a one-hot vector, in [0, 2]."""
+        # (1 - p_y)^2 replaces p_y^2 in the sum of squares.
+        return np.asarray(np.maximum(self.squares - 2 * np.exp(-self.log_losses) + 1, 0.0))
 
 
 def score_rows(logits: Num[np.ndarray, "rows classes"], labels: Int[np.ndarray, " rows"]) -> RowScores:
@@ -41,20 +57,24 @@ def score_rows(logits: Num[np.ndarray, "rows classes"], labels: Int[np.ndarray, 
         ([0, 2], [0.5, 0.8])
         >>> rows.brier.round(3).tolist(), np.exp(-rows.log_losses).round(3).tolist()
         ([0.375, 1.46], [0.5, 0.1])
+        >>> np.exp(rows.margins).round(3).tolist()
+        [2.0, 0.125]
     """
     shifted = logits.astype(np.float64)
     with np.errstate(invalid="ignore"):  # an infinite logit gives NaN, which whoever reads files refuses
         shifted -= shifted.max(-1, keepdims=True)
-    log_sums = np.log(np.exp(shifted).sum(-1))
-    probs = np.exp(shifted - log_sums[:, None])
-    places = np.arange(len(labels))
-    label_probs = probs[places, labels]
-    # (1 - p_y)^2 replaces p_y^2 in the sum of squares.
-    brier = np.square(probs).sum(-1) - 2 * label_probs + 1
-    predictions = shifted.argmax(-1)
-    return RowScores(
-        predictions, probs[places, predictions], log_sums - shifted[places, labels], np.maximum(brier, 0.0)
-    )
+    places, predictions = np.arange(len(labels)), shifted.argmax(-1)
+    exps = np.exp(shifted)
+    sums = exps.sum(-1)
+    squares = np.square(exps / sums[:, None]).sum(-1)
+    log_sums = np.log(sums)
+    exps[places, predictions] = 0.0
+    with np.errstate(divide="ignore"):  # where the others have no probability at all
+        log_misses = np.log(exps.sum(-1)) - log_sums
+    label_logits = shifted[places, labels]
+    shifted[places, labels] = -np.inf
+    margins = label_logits - shifted.max(-1)
+    return RowScores(predictions, log_misses, log_sums - label_logits, margins, squares)
 
 
 def reliability(
@@ -121,6 +141,19 @@ def risk_coverage_area(errors: Float[np.ndarray, " rows"]) -> float:
         0.1944
     """
     return float(np.mean(errors / np.arange(1, len(errors) + 1)))
+
+
+def coverage_at_risk(errors: Float[np.ndarray, " rows"], risk: float = 0.01) -> float:
+    """Largest share of examples, taken by confidence, with at most this share of errors among them.
+
+    Example:
+        >>> coverage_at_risk(np.array([0.0, 0.0, 1.0, 1.0]), 0.25)
+        1.0
+        >>> coverage_at_risk(np.array([0.0, 0.0, 1.0, 2.0]), 0.25)
+        0.5
+    """
+    within = np.flatnonzero(errors <= risk * np.arange(1, len(errors) + 1))
+    return float((within[-1] + 1) / len(errors)) if len(within) else 0.0
 
 
 def risk_curve(

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from tpkd.report.scripts import json_element, script_sources
 from tpkd.report.tables import Content, Number, parts
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ def page_template(name: str) -> "Template":
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.globals.update(json_element=json_element, script_sources=script_sources)
     return environment.get_template(name)
 
 

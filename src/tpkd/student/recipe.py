@@ -25,7 +25,7 @@ class StudentRecipe(Record):
 
     format: str
     model: str
-    """`builtin:mlp`, `builtin:resnet20`, `builtin:bert`, `timm:NAME` or `hf:PATH_OR_ID`."""
+    """`builtin:mlp`, `builtin:resnet20`, `builtin:efficientnet-lite0`, `builtin:bert`, `timm:NAME`, `hf:PATH_OR_ID`."""
     options: dict[str, Any]
     new_head: bool
     """Whether the run put a new head on the network, which removes auxiliary heads of some timm networks."""

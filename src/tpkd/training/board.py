@@ -1,6 +1,8 @@
 """Scalars for TensorBoard: numbered files of events that name no machine, written in the thread that trains."""
 
+import re
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,23 @@ class Board:
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         self._write(step=step, summary=Summary(value=[Summary.Value(tag=name, simple_value=value)]))
+
+    def lay_out(self, category: str, panels: Mapping[str, Sequence[str]]) -> None:
+        """Arrange curves in the tab "Custom scalars": the names of some charts, and the curves that each shows."""
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.compat.proto.tensor_pb2 import TensorProto
+        from tensorboard.compat.proto.types_pb2 import DT_STRING
+        from tensorboard.plugins.custom_scalar.layout_pb2 import Category, Chart, Layout, MultilineChartContent
+        from tensorboard.plugins.custom_scalar.metadata import CONFIG_SUMMARY_TAG, create_summary_metadata
+
+        def chart(title: str, tags: Sequence[str]) -> Any:
+            exactly = [f"^{re.escape(tag)}$" for tag in tags]
+            return Chart(title=title, multiline=MultilineChartContent(tag=exactly))
+
+        layout = Layout(category=[Category(title=category, chart=[chart(*panel) for panel in panels.items()])])
+        tensor = TensorProto(dtype=DT_STRING, string_val=[layout.SerializeToString()])
+        value = Summary.Value(tag=CONFIG_SUMMARY_TAG, metadata=create_summary_metadata(), tensor=tensor)
+        self._write(step=0, summary=Summary(value=[value]))
 
     def _write(self, **fields: Any) -> None:
         self._records.write(self._event(wall_time=time.time(), **fields).SerializeToString())

@@ -30,9 +30,10 @@ CHECKPOINTS_NAME = "checkpoints"
 SNAPSHOTS_NAME = "snapshots"
 STUDENT_NAME = "student.safetensors"
 TEST_LOGITS_NAME = "test-logits.safetensors"
+VALIDATION_LOGITS_NAME = "validation-logits.safetensors"
 RUN_NAMES = (
     *(CONFIG_NAME, ENVIRONMENT_NAME, METRICS_NAME, LOG_NAME, *TRACKED_NAMES, PROBE_NAME, CHECKPOINTS_NAME),
-    *(SNAPSHOTS_NAME, STUDENT_NAME, TEST_LOGITS_NAME, RESULT_NAME),
+    *(SNAPSHOTS_NAME, STUDENT_NAME, TEST_LOGITS_NAME, VALIDATION_LOGITS_NAME, RESULT_NAME),
 )
 """All that a run writes; anything else in its directory is left alone."""
 ABANDONED_NAME = "abandoned"

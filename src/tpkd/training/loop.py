@@ -22,7 +22,14 @@ from tpkd.models.weights import save_weights, weights_fingerprint
 from tpkd.termination import TerminatedError, deferred
 from tpkd.training import directory as run_directory
 from tpkd.training.checkpoint import Checkpoint, Checkpoints
-from tpkd.training.directory import SNAPSHOTS_NAME, STUDENT_NAME, TEST_LOGITS_NAME, RunResult, read_result
+from tpkd.training.directory import (
+    SNAPSHOTS_NAME,
+    STUDENT_NAME,
+    TEST_LOGITS_NAME,
+    VALIDATION_LOGITS_NAME,
+    RunResult,
+    read_result,
+)
 from tpkd.training.evaluation import Evaluation, evaluate
 from tpkd.training.finishing import PRECISIONS, keep_precision, tidy
 from tpkd.training.log import RunLog, check_metrics
@@ -294,10 +301,13 @@ def _evaluate(run: Run, dataset: Dataset, kind: str, progress: Progress, log: Ru
 def _finish(run: Run, progress: Progress, log: RunLog, hold: Hold) -> RunResult:
     """Evaluate the student that counts: that of the last epoch, or the one that the validation part selects."""
     config, directory, best = run.config, hold.directory, None
-    validated: Evaluation | Best | None = _validate(run, progress, log, config.epochs)
+    validation = _validate(run, progress, log, config.epochs)
+    validated: Evaluation | Best | None = validation
     if progress.best is not None:
         validated = best = progress.best
         run.student.load_state_dict(best.state)
+        if best.epoch != config.epochs and run.validation_dataset is not None:
+            validation = evaluate(run.student, run.validation_dataset, run.preparation, run.accelerator, config)
     found = _test(run, progress, log, config.epochs if best is None else best.epoch)
     result = RunResult(
         objective=config.objective.name,
@@ -330,6 +340,8 @@ def _finish(run: Run, progress: Progress, log: RunLog, hold: Hold) -> RunResult:
         save_weights(run.student, directory / STUDENT_NAME, run.dataset.class_names, dtype=precision)
         if found is not None:
             found.publish(directory / TEST_LOGITS_NAME, run.test_dataset.class_names)
+        if validation is not None:
+            validation.publish(directory / VALIDATION_LOGITS_NAME, run.dataset.class_names)
         log.note(_summary(result))
         # After all that a run needs to get here, because one with a result is never continued.
         write_file(directory / run_directory.RESULT_NAME, result.to_json())

@@ -22,7 +22,7 @@ from tpkd.training.loop import OnStep
 from tpkd.training.own_network import OwnNetwork, check_logits
 from tpkd.training.run import Given
 
-DATA_KEYS = ("class_weights", "per_class", "seed", "test", "unlabelled", "validation")
+DATA_KEYS = ("class_weights", "except_per_class", "per_class", "seed", "test", "unlabelled", "validation")
 """What a configuration may say about a data set of one's own."""
 WORDS = {"data": "data set", "student": "network", "teacher": "network"}
 

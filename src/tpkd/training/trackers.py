@@ -14,6 +14,7 @@ from tpkd.errors import InputError, reason, shortened
 from tpkd.files import read_parsed, write_file
 from tpkd.record import Record
 from tpkd.training.board import Board
+from tpkd.training.panels import PANELS
 from tpkd.training.randomness import preserved
 
 BOARD_NAME = "tensorboard"
@@ -104,7 +105,9 @@ class Trackers:
 
     def _start(self, name: str, step: int) -> None:
         if name == "tensorboard":
-            self._open[name] = _BoardTracker(Board(self._directory / BOARD_NAME, step))
+            board = Board(self._directory / BOARD_NAME, step)
+            board.lay_out(PROJECT, {panel.title: [panel.tag] for panel in PANELS})
+            self._open[name] = _BoardTracker(board)
             return
         path = self._directory / IDS_NAME
         known = read_parsed(path, TrackedRuns.from_json) or TrackedRuns()

@@ -2,7 +2,8 @@
 
     python ranks.py DIRECTORY
 
-Leaves `rank-R.safetensors` (the gradients of the first step by case and parameter) and `rank-R.json` (what was logged).
+Leaves `rank-R.safetensors` (the gradients of the first step by case and parameter), `rank-R.json` (what was logged) and
+`language-R.safetensors` (the gradients of language models).
 """
 
 import json
@@ -15,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import torch
 from safetensors.torch import save_file
 
+from integrations.transformers.language_ranks import first_language_steps
 from integrations.transformers.tiny import Gradients, softened, text_model, texts, token_model, tokens, trainer_for
 from tpkd.integrations.transformers import MonitorCallback
 
@@ -63,4 +65,5 @@ if __name__ == "__main__":
     found, entries = first_steps(place / "run", 16, 2)
     save_file(found, place / f"rank-{rank}.safetensors")
     (place / f"rank-{rank}.json").write_text(json.dumps(entries))
+    save_file(first_language_steps(place / "run", 2, 2), place / f"language-{rank}.safetensors")
     torch.distributed.destroy_process_group()

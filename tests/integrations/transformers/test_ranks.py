@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+from integrations.transformers.language_ranks import CASES, first_language_steps
 from integrations.transformers.ranks import first_steps
 from integrations.transformers.tiny import assert_close
 from two_processes import run_two
@@ -29,3 +30,11 @@ def test_both_processes_hold_the_gradients_of_one_process(together, tmp_path):
         entries = json.loads((together / f"rank-{rank}.json").read_text())
         for case, entry in entries.items():
             assert entry == pytest.approx(logged[case], rel=1e-5), case  # the log is kept in float32
+
+
+def test_both_processes_hold_the_gradients_of_one_process_for_texts(together, tmp_path):
+    first, second = (load_file(together / f"language-{rank}.safetensors") for rank in range(2))
+    assert first.keys() == second.keys()
+    assert {name.split("/")[0] for name in first} == set(CASES)
+    assert all(value.equal(second[name]) for name, value in first.items())
+    assert_close(first, first_language_steps(tmp_path, 8, 1), 1e-13)  # float64: the same sums in another order

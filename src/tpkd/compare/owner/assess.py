@@ -2,7 +2,7 @@
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from tpkd.compare.owner.record import (
     AnswerSummary,
     Assessment,
+    ClaimedPair,
     ClassFacts,
     Confusion,
     Estimate,
@@ -18,10 +19,11 @@ from tpkd.compare.owner.record import (
 )
 from tpkd.compare.record import ComparisonRecord, MethodSummary
 from tpkd.compare.statistics import mean_interval, paired_difference
+from tpkd.compare.verdicts import PAPER_CLAIMS, measure
 from tpkd.errors import InputError
 from tpkd.quality.answers import Answers
 from tpkd.quality.record import ReliabilityBin
-from tpkd.quality.sampling import accuracy_interval, difference_interval
+from tpkd.quality.sampling import accuracy_interval, difference_interval, two_way_error
 from tpkd.quality.scores import class_accuracies, confusion_counts
 
 REFERENCES = ("ce", "kd")
@@ -82,6 +84,7 @@ def assess(record: ComparisonRecord, kept: KeptAnswers) -> Assessment:
         start=_start(record),
         classes=() if one is None else _classes(one, kept.class_names),
         confusions=() if best is None else _confusions(kept, best),
+        claimed=tuple(pairs.claimed()),
     )
 
 
@@ -130,6 +133,24 @@ class _Pairs:
             shares = [_share([by_seed[seed] for seed in pair.seeds]) for by_seed in known]
             over_samples = difference_interval(shares[0] - shares[1])
         return Estimate(pair.mean, len(pair.seeds), pair.low, pair.high, *over_samples)
+
+    def claimed(self) -> Iterator[ClaimedPair]:
+        """Every pair of the paper's claims, over the seeds that both have, if all of their answers were kept."""
+        for claim in PAPER_CLAIMS:
+            names = (claim.left, claim.right)
+            if not all(name in self.methods for name in names):
+                continue
+            seeds = sorted(set(self.methods[claim.left].seeds) & set(self.methods[claim.right].seeds))
+            known = [self.answers.get(name, {}) for name in names]
+            if len(seeds) < 2 or not all(set(seeds) <= by_seed.keys() for by_seed in known):
+                continue
+            left, right = (np.stack([by_seed[seed].correct for seed in seeds]) for by_seed in known)
+            if left.shape[1] < 2:
+                continue
+            error = two_way_error(left - right)
+            interval = measure((left - right).mean(1).tolist(), error).interval()
+            assert interval is not None
+            yield ClaimedPair(claim.left, claim.right, error, *interval)
 
 
 def _teacher(

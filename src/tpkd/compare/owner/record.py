@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tpkd.quality.record import ReliabilityBin
-from tpkd.record import Record
+from tpkd.record import Record, added
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,19 @@ class Confusion:
 
 
 @dataclass(frozen=True)
+class ClaimedPair:
+    """The difference of two methods that a claim is about, if seeds and test samples had both been drawn anew."""
+
+    objective: str
+    reference: str
+    error: float
+    """Standard error over seeds and test samples together."""
+    low: float
+    """The t-interval of the mean, with one degree of freedom fewer than seeds."""
+    high: float
+
+
+@dataclass(frozen=True)
 class Assessment(Record):
     """Every method of a comparison as its owner sees it; computed from the record and the kept answers."""
 
@@ -133,6 +146,8 @@ class Assessment(Record):
     """Empty where no answers were kept."""
     confusions: tuple[Confusion, ...]
     """The most frequent wrong answers of the best method."""
+    claimed: tuple[ClaimedPair, ...] = added(())
+    """Pairs of the paper's claims of which the answers of two seeds or more were kept."""
 
     def find(self, objective: str | None) -> MethodAssessment | None:
         """The method of this name."""

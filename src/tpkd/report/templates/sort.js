@@ -1,11 +1,11 @@
 // Sorting is an extra: every table is complete and in a useful order without it.
-for (const table of document.querySelectorAll("table.sortable")) {
+const makeSortable = (table) => {
   const body = table.tBodies[0];
   const headers = [...table.tHead.rows[0].cells];
   const key = (row, column) => {
     const cell = row.cells[column];
     if (cell.dataset.sort !== undefined) return cell.dataset.sort === "" ? null : Number(cell.dataset.sort);
-    const data = cell.childElementCount === 1 ? cell.querySelector(":scope > data") : null;
+    const data = cell.childElementCount === 1 ? cell.querySelector(":scope > data, :scope > a > data") : null;
     if (data) return data.value === "" ? null : Number(data.value);
     const text = cell.textContent.trim();
     if (text === "") return null;
@@ -31,4 +31,5 @@ for (const table of document.querySelectorAll("table.sortable")) {
       body.append(...rows.map(([, row]) => row));
     });
   });
-}
+};
+document.querySelectorAll("table.sortable").forEach(makeSortable);

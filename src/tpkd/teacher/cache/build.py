@@ -27,7 +27,8 @@ from tpkd.teacher.cache.store import store_rows
 from tpkd.teacher.cache.tensors import write_tensors
 
 Forward = Callable[[Any], Mapping[str, Tensor]]
-"""From inputs to `{"logits": (b, K), name: (b, width), …}`, the names those of the recipe."""
+"""From inputs to `{"logits": (b, K), name: (b, width), …}`, the names those of the recipe; with positions, which stand
+behind b, where a row is a block of text."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,7 @@ def _compute(
                 yield index, _with_keys(rows, manifest, index, entry)
                 draft.discard()
                 draft = None
-            elif stop - first - drafted >= DRAFT_ROWS:
+            elif stop - first - drafted >= manifest.recipe.rows_of(DRAFT_ROWS):
                 draft.append(arrays, drafted, stop - first)
                 drafted = stop - first
 

@@ -1,5 +1,7 @@
 """What a cache keeps of each row and how large that is, in words."""
 
+from dataclasses import replace
+
 from tpkd.teacher.cache.recipe import CacheRecipe
 from tpkd.teacher.cache.shards import full_row_bytes, row_bytes
 
@@ -12,10 +14,17 @@ def describe_kept(recipe: CacheRecipe) -> str:
         '100 classes, float16'
         >>> describe_kept(CacheRecipe("m", "d", {}, None, 50_000, top_k=64))
         'top 64 of 50000 classes and the label, float16; total of the rest, float32'
+        >>> describe_kept(CacheRecipe("m", "d", {}, None, 50_000, top_k=64, positions=255, top_p=0.95))
+        ... # doctest: +NORMALIZE_WHITESPACE
+        'for each of 255 tokens: top 64 of 50000 classes up to a share of 0.95 and the label, float16; total of the
+        rest, float32'
     """
+    if recipe.positions is not None:
+        return f"for each of {recipe.positions} tokens: {describe_kept(replace(recipe, positions=None))}"
     if recipe.top_k is None:
         return f"{recipe.num_classes} classes, {recipe.dtype}"
-    kept = f"top {recipe.top_k} of {recipe.num_classes} classes and the label, {recipe.dtype}"
+    share = "" if recipe.top_p is None else f" up to a share of {recipe.top_p:g}"
+    kept = f"top {recipe.top_k} of {recipe.num_classes} classes{share} and the label, {recipe.dtype}"
     return f"{kept}; total of the rest, {recipe.columns['rest_log_probs'].dtype}"
 
 

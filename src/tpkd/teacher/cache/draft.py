@@ -11,7 +11,7 @@ import numpy as np
 from tpkd.files import open_regular, reading, writing
 
 DRAFT_ROWS = 8192
-"""At most so many rows are computed again after a kill, and those of one forward pass."""
+"""At most so many rows, or tokens of text, are computed again after a kill, and those of one forward pass."""
 
 _NAME = ".draft-{:05d}"
 _DIGEST_BYTES = 32

@@ -47,7 +47,8 @@ class Manifest(Record):
     Not bound: the fingerprint of the network in the recipe is.
     """
     labels_sha256: str | None = added(None)
-    """Of the labels of all rows, where a row keeps its label's log-probability; None where it keeps all logits."""
+    """Of the labels of all rows, where a row keeps its label's log-probability, and of all tokens of a text; None where
+    a row keeps all logits."""
     part: Part | None = added(None)  # noqa: RUF009  (a field, as those above)
     """Which part of the cache is in this directory; None where all of it is."""
 
@@ -56,7 +57,7 @@ class Manifest(Record):
         """The manifest of a cache, or of a part of one, before its first shard."""
         samples, views = len(np.unique(rows.sample_ids)), len(np.unique(rows.view_ids))
         keys_sha256 = hash_keys(rows.sample_ids, rows.view_ids)
-        labels_sha256 = None if recipe.top_k is None else hash_labels(rows, recipe.num_classes)
+        labels_sha256 = hash_labels(rows, recipe.num_classes) if binds_labels(recipe) else None
         blank = cls("", recipe, len(rows), samples, views, keys_sha256, shard_rows, None, labels_sha256, part)
         return replace(blank, fingerprint=blank.binding_sha256())
 
@@ -100,7 +101,8 @@ class Manifest(Record):
         if not differences and self.keys_sha256 != found.keys_sha256:
             differences = [f"rows: expected keys {_summary(self)}, found {_summary(found)}"]
         if not differences and self.labels_sha256 != found.labels_sha256:
-            differences = ["labels: expected those of the rows at hand, found others"]
+            what = "labels" if self.recipe.positions is None else "tokens"
+            differences = [f"{what}: expected those of the rows at hand, found others"]
         if not differences and self.part != found.part:
             differences = [f"expected {self.part or 'a whole cache'}, found {found.part or 'a whole cache'}"]
         return differences
@@ -108,6 +110,16 @@ class Manifest(Record):
     def publish(self, directory: Path) -> None:
         """Replace the manifest on disk."""
         write_file(directory / MANIFEST_NAME, self.to_json())
+
+
+def binds_labels(recipe: CacheRecipe) -> bool:
+    """Whether a cache depends on the labels of its rows: one that keeps the label's class, or the tokens themselves.
+
+    Example:
+        >>> binds_labels(CacheRecipe("m", "d", {}, None, 5)), binds_labels(CacheRecipe("m", "d", {}, None, 5, top_k=2))
+        (False, True)
+    """
+    return recipe.top_k is not None or recipe.positions is not None
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from tpkd.record import Record
 from tpkd.teacher.cache.description import describe_kept
 from tpkd.teacher.cache.index import index_layout
+from tpkd.teacher.cache.manifest import binds_labels
 from tpkd.teacher.cache.parts import Part
 from tpkd.teacher.cache.recipe import CacheRecipe
 from tpkd.teacher.cache.shards import SHARD_BYTES, row_bytes, rows_per_shard, shard_layout
@@ -82,7 +83,7 @@ def estimate_cache(
     index = index_layout(-(-rows // views), rows, views)
     parts = (Part(number, workers).shards(shards) for number in range(1, workers + 1))
     largest = max(min(part.stop * shard_rows, rows) - part.start * shard_rows for part in parts)
-    labels = LABEL_BYTES if recipe.top_k is not None else 0
+    labels = 0 if not binds_labels(recipe) else LABEL_BYTES * (1 if recipe.positions is None else recipe.positions + 1)
     return CacheEstimate(
         kept=describe_kept(recipe),
         rows=rows,

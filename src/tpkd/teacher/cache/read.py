@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tpkd.arrays import ArrayFile
 from tpkd.errors import InputError
-from tpkd.geometry.top_k import TopK, check_top_k
+from tpkd.geometry.top_k import EMPTY, TopK, check_top_k
 from tpkd.teacher.cache.columns import TOP_K_COLUMNS
 from tpkd.teacher.cache.contents import Contents, damaged_index, damaged_shards, read_contents
 from tpkd.teacher.cache.entries import INDEX_NAME
@@ -94,7 +94,7 @@ class TeacherCache:
         """How many rows are written."""
         return self._rows_written
 
-    def read(self, sample_ids: Ids, view_ids: Ids | None = None) -> Float32[Tensor, "batch K"] | TopK:
+    def read(self, sample_ids: Ids, view_ids: Ids | None = None) -> Float32[Tensor, "batch *positions K"] | TopK:
         """The answers to a batch in float32: all logits, or what a truncated cache kept of them.
 
         Args:
@@ -103,7 +103,8 @@ class TeacherCache:
 
         Returns:
             Logits `(batch, K)`; from a cache with `top_k` the k largest log-probabilities and their classes
-            `(batch, k)`, largest first, with those of the label and of the rest `(batch,)`.
+            `(batch, k)`, largest first, with those of the label and of the rest `(batch,)`. Where a row is a block of
+            text, positions stand behind the batch.
 
         Raises:
             InputError: a row is not in the cache or not written; its (sample id, view id) is named.
@@ -144,7 +145,7 @@ class TeacherCache:
                 f"largest of {self.recipe.num_classes}; build one without top_k"
             )
         rows, dtype = self._rows(sample_ids, view_ids), getattr(torch, self.recipe.dtype)
-        shape = (len(rows), self.recipe.num_classes)
+        shape = self.recipe.columns["logits"].shape(len(rows))
 
         def read(count: int) -> Iterator[Tensor]:
             for block in self._blocks(rows, count):
@@ -172,12 +173,13 @@ class TeacherCache:
         """
         if self.top_k is None:
             return
+        count = self.recipe.rows_of(BLOCK_ROWS)
         for place, entry in enumerate(self._contents.shards):
             first, path = self.manifest.bounds(self.manifest.shard_numbers[place])[0], self._shards.path(place)
-            for start in range(0, entry.rows, BLOCK_ROWS):
-                rows = range(first + start, first + min(start + BLOCK_ROWS, entry.rows))
+            for start in range(0, entry.rows, count):
+                rows = range(first + start, first + min(start + count, entry.rows))
                 name = f"{path}: from row {start} on" if start else str(path)
-                (block,) = self._blocks(rows, BLOCK_ROWS)
+                (block,) = self._blocks(rows, count)
                 try:
                     check_top_k(block, self.recipe.num_classes, name=name)
                 except ValueError as error:
@@ -215,7 +217,8 @@ class TeacherCache:
         if self.top_k is None:
             return self._gather("logits", rows)
         columns = {name: self._gather(name, rows) for name in TOP_K_COLUMNS}
-        return TopK(**columns | {"indices": columns["indices"].long()})
+        indices = columns["indices"].long()
+        return TopK(**columns | {"indices": indices.masked_fill_(indices == self.recipe.num_classes, EMPTY)})
 
     def _only_view(self, count: int) -> Keys:
         if self.num_views != 1:

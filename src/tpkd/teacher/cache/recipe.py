@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from tpkd.record import Record, added
-from tpkd.teacher.cache.columns import TOP_K_COLUMNS, Column, logits_columns, top_k_columns
+from tpkd.teacher.cache.columns import TOKENS, TOP_K_COLUMNS, Column, logits_columns, token_columns, top_k_columns
 
 DTYPES = ("float16", "float32")
 RESERVED = ("logits", "sample_ids", "view_ids", "written")
@@ -57,6 +57,10 @@ class CacheRecipe(Record):
     """What the columns of the logits are called; None in caches of earlier versions, which are taken as they are."""
     top_k: int | None = added(None)
     """How many of the largest classes a row keeps; None where it keeps all logits."""
+    positions: int | None = added(None)
+    """Of a language model: how many tokens of each row, a block of text, it predicts. None where a row is a sample."""
+    top_p: float | None = added(None)
+    """Of the `top_k` classes, only as many of the largest are kept as have this share of the probability together."""
 
     def __post_init__(self) -> None:
         """Refuse what no cache can hold, and keep values as they will come back from a file."""
@@ -73,7 +77,12 @@ class CacheRecipe(Record):
             )
         if self.top_k is not None and not 1 <= self.top_k <= self.num_classes:
             raise ValueError(f"top_k: expected from 1 to all {self.num_classes} classes, got {self.top_k}")
+        if self.positions is not None and self.positions < 1:
+            raise ValueError(f"positions: expected at least 1, got {self.positions}")
+        if self.top_p is not None and (self.top_k is None or not 0 < self.top_p < 1):
+            raise ValueError(f"top_p: expected a share between 0 and 1 beside top_k, got {self.top_p}")
         reserved = RESERVED if self.top_k is None else (*RESERVED, *TOP_K_COLUMNS)
+        reserved = reserved if self.positions is None else (*reserved, TOKENS)
         for name, width in self.tensors.items():
             if not _TENSOR_NAME.fullmatch(name) or name in reserved:
                 raise ValueError(f"tensors: expected a name other than {', '.join(reserved)}, got {name!r}")
@@ -90,12 +99,25 @@ class CacheRecipe(Record):
 
     @property
     def columns(self) -> dict[str, Column]:
-        """What a row keeps: all logits or the largest classes, then the further tensors."""
+        """What a row keeps: all logits or the largest classes, its tokens if it is text, then the further tensors."""
+        positions = self.positions
         if self.top_k is None:
-            answers = logits_columns(self.num_classes, self.dtype)
+            answers = logits_columns(self.num_classes, self.dtype, positions)
         else:
-            answers = top_k_columns(self.num_classes, self.dtype, self.top_k)
-        return answers | {name: Column(self.dtype, width) for name, width in self.tensors.items()}
+            may_be_empty = self.top_p is not None
+            answers = top_k_columns(self.num_classes, self.dtype, self.top_k, positions, may_be_empty=may_be_empty)
+        text = {} if positions is None else token_columns(self.num_classes, positions)
+        return answers | text | {name: Column(self.dtype, width, positions) for name, width in self.tensors.items()}
+
+    def rows_of(self, samples: int) -> int:
+        """How many rows hold as many answers as so many samples would: fewer where a row has many positions.
+
+        Example:
+            >>> text = CacheRecipe("m", "d", {}, None, 100, positions=255)
+            >>> CacheRecipe("m", "d", {}, None, 100).rows_of(8192), text.rows_of(8192), text.rows_of(10)
+            (8192, 32, 1)
+        """
+        return max(1, samples // (self.positions or 1))
 
     def differences(self, found: "CacheRecipe") -> list[str]:
         """Every field in which another recipe departs from this one, as `field: expected …, found …`.

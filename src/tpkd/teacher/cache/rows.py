@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int64
 
 from tpkd.teacher.cache.keys import SPARSEST, Keys, as_keys, check_width, twice
 from tpkd.teacher.cache.runs import find_runs, run_index
@@ -25,6 +26,7 @@ class CacheRows:
         inputs: `inputs(start, stop)` gives what the model takes for the rows start..stop-1; called in another thread
             while the model runs, once for each run of rows.
         labels: the label of each row, which a cache of the largest classes needs, because it keeps the label's too.
+        tokens: `(rows, positions + 1)` of a language model's text; the labels are then those after the first.
 
     Example:
         >>> images = np.arange(6.0).reshape(3, 2)
@@ -39,7 +41,8 @@ class CacheRows:
     sample_ids: Keys
     view_ids: Keys
     inputs: Callable[[int, int], Any]
-    labels: Keys | None = None
+    labels: Int64[np.ndarray, "rows *positions"] | None = None
+    tokens: Int64[np.ndarray, "rows length"] | None = None
 
     def __post_init__(self) -> None:
         """Refuse keys that could not be told apart."""
@@ -48,10 +51,13 @@ class CacheRows:
         if not len(self.sample_ids):
             raise ValueError("sample_ids: expected at least one row, got none")
         _check_unique(self.sample_ids, self.view_ids)
-        if self.labels is not None:
+        if self.tokens is not None:
+            _check_tokens(self.tokens)
+            object.__setattr__(self, "labels", self.tokens[:, 1:])
+        elif self.labels is not None:
             object.__setattr__(self, "labels", as_keys("labels", self.labels))
-            if len(self.labels) != len(self.sample_ids):
-                raise ValueError(f"labels: expected {len(self.sample_ids)} as sample_ids has, got {len(self.labels)}")
+        if self.labels is not None and len(self.labels) != len(self.sample_ids):
+            raise ValueError(f"labels: expected {len(self.sample_ids)} as sample_ids has, got {len(self.labels)}")
 
     @classmethod
     def of_views(
@@ -81,6 +87,12 @@ class CacheRows:
     def __len__(self) -> int:
         """How many rows."""
         return len(self.sample_ids)
+
+
+def _check_tokens(tokens: np.ndarray) -> None:
+    if tokens.ndim != 2 or tokens.dtype != np.int64 or tokens.shape[1] < 2:
+        found = f"{tokens.dtype} of shape {tokens.shape}"
+        raise ValueError(f"tokens: expected int64 of shape (rows, length), length at least 2, got {found}")
 
 
 def _check_unique(sample_ids: Keys, view_ids: Keys) -> None:
@@ -129,7 +141,7 @@ class RowIndex:
 
 
 def hash_labels(rows: CacheRows, num_classes: int) -> str:
-    """The SHA-256 of the labels of all rows in order.
+    """The SHA-256 of the labels of all rows in order; of text that of all tokens.
 
     Raises:
         ValueError: there are none, or one is not a class.
@@ -139,14 +151,15 @@ def hash_labels(rows: CacheRows, num_classes: int) -> str:
         >>> hash_labels(first, 2) == hash_labels(second, 2)
         False
     """
-    labels = rows.labels
+    labels = rows.labels if rows.tokens is None else rows.tokens
     if labels is None:
         raise ValueError("labels: expected the label of every row, which a cache with top_k keeps, got none")
-    wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
+    wrong = np.argwhere((labels < 0) | (labels >= num_classes))
     if len(wrong):
-        row = wrong[0]
+        row, *_ = place = tuple(wrong[0])
+        name = "labels" if rows.tokens is None else "tokens"
         raise ValueError(
-            f"labels: expected classes from 0 to {num_classes - 1}, got {labels[row]} for sample "
+            f"{name}: expected classes from 0 to {num_classes - 1}, got {labels[place]} for sample "
             f"{rows.sample_ids[row]}, view {rows.view_ids[row]}"
         )
     return hashlib.sha256(np.ascontiguousarray(labels, "<i8").data).hexdigest()

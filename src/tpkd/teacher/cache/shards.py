@@ -14,7 +14,7 @@ SHARD_BYTES = 256 << 20
 MANY_SHARDS = 64
 """Into so many a cache is cut that would fit in fewer, so that parts of it can be built side by side …"""
 FEW_ROWS = 8192
-"""… but not into shards of fewer rows than this."""
+"""… but not into shards of fewer rows than this, or of fewer tokens where a row is a block of text."""
 
 _SHARD_NAME = re.compile(r"shard-(\d{5,18})\.safetensors")
 
@@ -69,7 +69,7 @@ def full_row_bytes(recipe: CacheRecipe) -> int:
         >>> full_row_bytes(CacheRecipe("m", "d", {}, None, 100, top_k=5))
         217
     """
-    return row_bytes(replace(recipe, top_k=None, dtype="float16"))
+    return row_bytes(replace(recipe, top_k=None, top_p=None, dtype="float16"))
 
 
 def rows_per_shard(recipe: CacheRecipe, rows: int, shard_bytes: int = SHARD_BYTES) -> int:
@@ -85,4 +85,4 @@ def rows_per_shard(recipe: CacheRecipe, rows: int, shard_bytes: int = SHARD_BYTE
         4832
     """
     most = max(1, shard_bytes // row_bytes(recipe))
-    return min(most, max(FEW_ROWS, -(-rows // MANY_SHARDS)))
+    return min(most, max(recipe.rows_of(FEW_ROWS), -(-rows // MANY_SHARDS)))

@@ -5,7 +5,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tpkd.geometry.inputs import computation_dtype
-from tpkd.geometry.top_k import TopK
+from tpkd.geometry.top_k import EMPTY, TopK
+from tpkd.teacher.cache.columns import TOP_K_COLUMNS
+
+_AT_ONCE = 1 << 21
+"""Logits that are truncated together: what is computed of them stays in the processor's cache."""
 
 
 def truncate(logits: Float[Tensor, "rows K"], labels: Int[Tensor, " rows"], k: int) -> TopK:
@@ -28,6 +32,54 @@ def truncate(logits: Float[Tensor, "rows K"], labels: Int[Tensor, " rows"], k: i
         (tensor([[1, 0]]), tensor([[0.5000, 0.2000]]), tensor([0.1000]), tensor([0.2000]))
     """
     return keep(log_probs_of(logits), top_classes(logits, k), labels)
+
+
+def truncate_positions(
+    logits: Float[Tensor, "*positions K"], labels: Int[Tensor, "*positions"], k: int, top_p: float | None = None
+) -> TopK:
+    """`truncate` for positions along any axes, some at a time; with `top_p` fewer classes where fewer have that share.
+
+    Example:
+        >>> log_probs = torch.tensor([[[0.6, 0.3, 0.1], [0.4, 0.3, 0.3]]]).log()
+        >>> kept = truncate_positions(log_probs, torch.tensor([[2, 0]]), 2, top_p=0.5)
+        >>> kept.indices, kept.rest_log_probs.exp()
+        (tensor([[[ 0, -1],
+                 [ 0,  1]]]), tensor([[0.3000, 0.3000]]))
+    """
+    num_classes = logits.shape[-1]
+    flat, y = logits.reshape(-1, num_classes), labels.reshape(-1)
+    at_once = max(1, _AT_ONCE // num_classes)
+    starts = range(0, max(1, len(flat)), at_once)
+    parts = [truncate(flat[start : start + at_once], y[start : start + at_once], k) for start in starts]
+    kept = TopK(*(torch.cat([getattr(part, name) for part in parts]) for name in TOP_K_COLUMNS))
+    if top_p is not None:
+        kept = keep_share(kept, y, top_p)
+    return kept.map(lambda values: values.reshape(*labels.shape, *values.shape[1:]))
+
+
+def keep_share(top_k: TopK, labels: Int[Tensor, " rows"], top_p: float) -> TopK:
+    """Only as many of the largest classes as have a share of the probability; the others join the rest.
+
+    At least one class is kept. The label keeps its own log-probability.
+
+    Example:
+        >>> kept = truncate(torch.tensor([[0.5, 0.3, 0.2]]).log(), torch.tensor([0]), 3)
+        >>> share = keep_share(kept, torch.tensor([0]), 0.4)
+        >>> share.indices, share.log_probs.exp(), share.rest_log_probs.exp()
+        (tensor([[ 0, -1, -1]]), tensor([[0.5000, 0.0000, 0.0000]]), tensor([0.5000]))
+    """
+    assert top_k.rest_log_probs is not None
+    before = top_k.log_probs.exp().cumsum(-1) - top_k.log_probs.exp()
+    dropped = before >= top_p
+    dropped[:, 0] = False
+    to_rest = dropped & (top_k.indices != labels.unsqueeze(-1))
+    joined = top_k.log_probs.masked_fill(~to_rest, -torch.inf).logsumexp(-1)
+    return TopK(
+        log_probs=top_k.log_probs.masked_fill(dropped, -torch.inf),
+        indices=top_k.indices.masked_fill(dropped, EMPTY),
+        label_log_probs=top_k.label_log_probs,
+        rest_log_probs=torch.logaddexp(top_k.rest_log_probs, joined),
+    )
 
 
 def log_probs_of(logits: Float[Tensor, "rows K"]) -> Float[Tensor, "rows K"]:
@@ -80,8 +132,8 @@ def keep(log_probs: Float[Tensor, "rows K"], classes: Int[Tensor, "rows k"], lab
     )
 
 
-def has_rest(top_k: TopK, labels: Int[Tensor, " rows"], num_classes: int) -> Tensor:
-    """Which rows leave out a class.
+def has_rest(top_k: TopK, labels: Int[Tensor, "*positions"], num_classes: int) -> Tensor:
+    """Which positions leave out a class.
 
     Example:
         >>> kept = truncate(torch.zeros(2, 3), torch.tensor([0, 2]), 2)
@@ -89,4 +141,4 @@ def has_rest(top_k: TopK, labels: Int[Tensor, " rows"], num_classes: int) -> Ten
         tensor([ True, False])
     """
     among = (top_k.indices == labels.unsqueeze(-1)).any(-1)
-    return top_k.k + (~among).int() < num_classes
+    return (top_k.indices != EMPTY).sum(-1) + (~among).int() < num_classes

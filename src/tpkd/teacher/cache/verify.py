@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from tpkd.errors import InputError
-from tpkd.geometry.top_k import TopK
+from tpkd.geometry.top_k import EMPTY, TopK
 from tpkd.record import Record, added
 from tpkd.teacher.cache.build import Forward
 from tpkd.teacher.cache.contents import Contents, damaged_index, damaged_shards, read_contents
-from tpkd.teacher.cache.manifest import Manifest
+from tpkd.teacher.cache.manifest import Manifest, binds_labels
 from tpkd.teacher.cache.read import TeacherCache, open_cache
 from tpkd.teacher.cache.recipe import CacheRecipe
 from tpkd.teacher.cache.rows import CacheRows, hash_keys, hash_labels
@@ -177,8 +177,8 @@ def _open_checked(contents: Contents) -> TeacherCache:
 def _other_rows(manifest: Manifest, rows: CacheRows) -> Iterator[str]:
     if hash_keys(rows.sample_ids, rows.view_ids) != manifest.keys_sha256:
         yield "the rows at hand have other sample ids, view ids or another order"
-    elif manifest.recipe.top_k is not None and hash_labels(rows, manifest.recipe.num_classes) != manifest.labels_sha256:
-        yield "the rows at hand have other labels"
+    elif binds_labels(manifest.recipe) and hash_labels(rows, manifest.recipe.num_classes) != manifest.labels_sha256:
+        yield f"the rows at hand have other {'labels' if rows.tokens is None else 'tokens'}"
 
 
 def _recompute(
@@ -216,11 +216,23 @@ def _pairs(
         stored = cache.read(*key)
         assert isinstance(stored, TopK)
         assert rows.labels is not None
-        log_probs = log_probs_of(outputs[name]).double().cpu()
+        stored, labels = stored.rows(), torch.from_numpy(rows.labels[row : row + 1]).reshape(-1)
+        log_probs = log_probs_of(outputs[name].reshape(len(labels), -1)).double().cpu()
         # Compared on the classes that were kept: of two nearly equal ones another batch size may keep the other.
-        again = keep(log_probs, stored.indices, torch.from_numpy(rows.labels[row : row + 1]))
+        again = _keep_again(log_probs, stored, labels)
         for column in ("log_probs", "label_log_probs", "rest_log_probs"):
             yield column, getattr(stored, column).double(), getattr(again, column)
-        left_out = log_probs.scatter(-1, stored.indices, -torch.inf).amax(-1)
-        least = again.log_probs.amin(-1)
+        left_out = log_probs.scatter(-1, _in_every_place(stored), -torch.inf).amax(-1)
+        least = again.log_probs.masked_fill(stored.indices == EMPTY, torch.inf).amin(-1)
         yield "indices", torch.minimum(left_out, least), left_out  # none that was left out is above one that was kept
+
+
+def _keep_again(log_probs: Tensor, stored: TopK, labels: Tensor) -> TopK:
+    """What is now said of the places that were kept; an empty place is empty again."""
+    again = keep(log_probs, _in_every_place(stored), labels)
+    return replace(again, log_probs=again.log_probs.masked_fill(stored.indices == EMPTY, -torch.inf))
+
+
+def _in_every_place(stored: TopK) -> Tensor:
+    """The kept classes; the largest stands for an empty place, so that no other is taken for kept."""
+    return torch.where(stored.indices == EMPTY, stored.indices[:, :1], stored.indices)

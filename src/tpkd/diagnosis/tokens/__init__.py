@@ -1,0 +1,1 @@
+"""`tpkd diagnose --tokens`: what a teacher can still teach a language model, token by token."""

@@ -1,0 +1,1 @@
+"""Language models: text into blocks, a teacher's cache of them, and a student trained from it."""

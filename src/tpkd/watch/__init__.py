@@ -1,0 +1,1 @@
+"""`tpkd watch`: the live page of a run or a grid."""

@@ -1,0 +1,1 @@
+"""The evidence page: from packed records to tables, figures and sentences."""
