@@ -32,7 +32,7 @@ class Block:
     def known(self) -> "Block":
         """The examples that say something about the whole teacher: all, unless a truncated one lacks some labels."""
         known = self.state.label_known
-        return self if known is None or known.all() else _choose(self, known)
+        return self if known is None or known.all() else choose_rows(self, known)
 
 
 def diagnose_block(
@@ -56,10 +56,16 @@ def diagnose_block(
     return Block(rows, student, teacher, labels, main_class(labels), pair, state)
 
 
-def _choose(part: Any, chosen: Tensor) -> Any:
-    """The chosen rows of every tensor."""
+def choose_rows(part: Any, chosen: Tensor | slice) -> Any:
+    """The chosen rows of every tensor of a record, and of the records in it.
+
+    Example:
+        >>> import torch
+        >>> choose_rows(torch.tensor([3, 4, 5]), slice(1, 3))
+        tensor([4, 5])
+    """
     if isinstance(part, Tensor):
         return part[chosen]
     if is_dataclass(part) and not isinstance(part, type):
-        return replace(part, **{each.name: _choose(getattr(part, each.name), chosen) for each in fields(part)})
+        return replace(part, **{each.name: choose_rows(getattr(part, each.name), chosen) for each in fields(part)})
     return part

@@ -7,18 +7,22 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from tpkd.diagnosis.block import choose_rows
 from tpkd.diagnosis.record import FrontierCurve
 from tpkd.diagnosis.totals import KeptRows
 from tpkd.geometry.correct import insert_target
 from tpkd.geometry.top_k import TopK
 from tpkd.theory import diagnose
-from tpkd.theory.frontier import frontier
+from tpkd.theory.frontier import Ordered, frontier_at, order_by_gap
+from tpkd.theory.pair import split_pair
 from tpkd.theory.truncated import split_truncated
 
 EQUAL_BELOW = 1e-12
 """Nats of teacher KL that are rounding: logits in single precision that differ by their last digit are 1e-14 apart."""
 
 FRONTIER_STEPS = 32
+KEPT_ORDERED = 2**19
+"""Logits of a sample up to which what is sorted of it is kept: some ten numbers of 8 bytes for each."""
 HALF_BUDGET_TOLERANCE = 1e-8
 
 
@@ -31,10 +35,17 @@ def frontier_of(sample: KeptRows) -> FrontierCurve:
     """
     costs = diagnose(sample.student, sample.teacher, sample.labels).transfer_cost
     sample = replace(sample, teacher=_whole(sample))
-    look = _curve(sample, costs.quantile(0.99).item())
+    # Sorted once for all budgets, unless that would take more than a few dozen megabytes.
+    ordered = _ordered(sample) if sample.student.numel() <= KEPT_ORDERED else None
+    look = _curve(sample, costs.quantile(0.99).item(), ordered)
     ends = (budget for budget, value in zip(look.budgets, look.values, strict=True) if value <= 0.01 * look.values[0])
-    curve = _curve(sample, next(ends, look.budgets[-1]))
-    return replace(curve, half_budget=_half_budget(sample, curve, costs.amax().item()))
+    curve = _curve(sample, next(ends, look.budgets[-1]), ordered)
+    return replace(curve, half_budget=_half_budget(sample, curve, costs.amax().item(), ordered))
+
+
+def _ordered(sample: KeptRows) -> Ordered:
+    assert isinstance(sample.teacher, Tensor)
+    return order_by_gap(split_pair(sample.student, sample.teacher, sample.labels))
 
 
 def _whole(sample: KeptRows) -> Tensor:
@@ -47,13 +58,13 @@ def _whole(sample: KeptRows) -> Tensor:
     return sample.student + insert_target(pair.log_ratio, torch.zeros_like(pair.student.log_odds), sample.labels)
 
 
-def _curve(sample: KeptRows, largest_budget: float) -> FrontierCurve:
+def _curve(sample: KeptRows, largest_budget: float, ordered: Ordered | None) -> FrontierCurve:
     step = _round_step(largest_budget / FRONTIER_STEPS)
     budgets = [round(step * index, 12) for index in range(FRONTIER_STEPS + 1)]
-    return FrontierCurve(len(sample), tuple(budgets), tuple(_mean_left(sample, budgets)))
+    return FrontierCurve(len(sample), tuple(budgets), tuple(_mean_left(sample, budgets, ordered)))
 
 
-def _half_budget(sample: KeptRows, curve: FrontierCurve, largest_cost: float) -> float | None:
+def _half_budget(sample: KeptRows, curve: FrontierCurve, largest_cost: float, ordered: Ordered | None) -> float | None:
     """The budget at which half of the mean V(0) is left, by bisection: V falls, and is zero at the largest cost."""
     start = curve.values[0]
     if start <= EQUAL_BELOW or not math.isfinite(start + largest_cost):
@@ -63,21 +74,21 @@ def _half_budget(sample: KeptRows, curve: FrontierCurve, largest_cost: float) ->
     high = min(budget for budget, value in points if value <= start / 2)
     while high - low > HALF_BUDGET_TOLERANCE * high:
         middle = (low + high) / 2
-        (left,) = _mean_left(sample, [middle])
+        (left,) = _mean_left(sample, [middle], ordered)
         low, high = (low, middle) if left <= start / 2 else (middle, high)
     return high
 
 
-def _mean_left(sample: KeptRows, budgets: Sequence[float]) -> list[float]:
+def _mean_left(sample: KeptRows, budgets: Sequence[float], ordered: Ordered | None) -> list[float]:
     """The mean V(B) of a sample at each budget."""
-    assert isinstance(sample.teacher, Tensor)
     grid = torch.tensor(budgets, dtype=torch.float64).unsqueeze(-1)
     totals = torch.zeros(len(budgets), dtype=torch.float64)
     # In chunks of rows: the budget grid is a leading axis, which multiplies the memory of a chunk.
     rows = max(1, 2**20 // (len(budgets) * sample.student.shape[-1]))
     for start in range(0, len(sample), rows):
         chunk = slice(start, start + rows)
-        totals += frontier(sample.student[chunk], sample.teacher[chunk], sample.labels[chunk], grid).value.sum(-1)
+        part = _ordered(sample[chunk]) if ordered is None else choose_rows(ordered, chunk)
+        totals += frontier_at(part, grid).value.sum(-1)
     return (totals / len(sample)).tolist()
 
 

@@ -175,11 +175,11 @@ class PairTable:
 
     def add(self, block: Block) -> None:
         """Add a block; of a soft label, at the class with the largest share."""
-        pair, q = block.pair, block.pair.teacher.log_conditional.exp()
+        pair, q = block.pair, block.pair.teacher.conditional
         for table, values in (
             (self.left, q * pair.log_ratio),
             (self.teacher, q),
-            (self.student, pair.student.log_conditional.exp()),
+            (self.student, pair.student.conditional),
         ):
             if is_set(pair.labels):
                 values = drop_target(as_wide(values, pair.labels, 0.0), block.classes)

@@ -1,6 +1,7 @@
 """The split p = (rho, (1 - rho) r) of a prediction into its correct and its incorrect classes, in log space."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from jaxtyping import Float, Shaped
@@ -32,6 +33,11 @@ class Split:
     """log(1 - rho), never formed by subtraction."""
     log_conditional: Float[Tensor, "*batch others"]
     """log r; K wide where the labels are a set, with -inf on it."""
+
+    @cached_property
+    def conditional(self) -> Float[Tensor, "*batch others"]:
+        """r, computed once however many ask for it."""
+        return self.log_conditional.exp()
 
 
 def split(logits: Float[Tensor, "*batch K"], labels: Shaped[Tensor, "..."]) -> Split:

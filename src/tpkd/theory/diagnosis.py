@@ -180,7 +180,7 @@ def diagnose_truncated_pair(cut: TruncatedPair, *, beta: float = PAPER_BETA, tem
 def diagnose_pair(pair: Pair, *, beta: float = PAPER_BETA, temperature: float = 1.0) -> Diagnosis:
     """`diagnose` of predictions that are split already and known to be finite."""
     student, teacher = pair.student, pair.teacher
-    q, cost = teacher.log_conditional.exp(), pair_transfer_cost(pair)
+    q, cost = teacher.conditional, pair_transfer_cost(pair)
     conditional_loss = inner(q, pair.log_ratio).clamp(min=0)
     imitation_loss = binary_kl_divergence(teacher.log_odds, student.log_odds)
     imitation_loss = imitation_loss + teacher.log_residual.exp() * conditional_loss
@@ -222,10 +222,11 @@ class _Step:
     @classmethod
     def of(cls, pair: Pair, q: Tensor, temperature: float) -> "_Step":
         log_r, log_q = pair.compared, pair.teacher.log_conditional
+        r = pair.student.conditional if log_r is pair.student.log_conditional else log_r.exp()
         if temperature != 1:
             log_r, log_q = ((logs / temperature).log_softmax(-1) for logs in (log_r, log_q))
-            q = log_q.exp()
-        difference = temperature * accurate_difference(log_r, log_q, log_r.exp(), q)
+            r, q = log_r.exp(), log_q.exp()
+        difference = temperature * accurate_difference(log_r, log_q, r, q)
         zero = torch.zeros_like(pair.student.log_odds)
         zeta = least_prefix_mean(zero, _ascending(difference), num_correct(pair.labels))
         return cls(difference, difference.maximum(zeta.unsqueeze(-1)), zero - zeta)
@@ -250,7 +251,7 @@ class _Step:
 def _label_step(pair: Pair) -> _Vector:
     """h: (1 - rho) r off the correct classes; -(1 - rho) at a label, p_y - s_y on the support of a soft label s."""
     student, residual = pair.student, pair.student.log_residual.exp().unsqueeze(-1)
-    others = residual * student.log_conditional.exp()
+    others = residual * student.conditional
     if pair.inside is None:
         return others, -residual
     shares = pair.inside.student.exp()

@@ -47,13 +47,59 @@ def frontier(
                 [0.0644],
                 [0.0000]])
     """
-    pair = split_pair(student_logits, teacher_logits, labels)
-    cost = pair_transfer_cost(pair)
+    return frontier_at(order_by_gap(split_pair(student_logits, teacher_logits, labels)), budget)
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """What the frontier needs at every budget: incorrect classes of each example by falling c_j = log(q_j / r_j)."""
+
+    pair: Pair
+    cost: Float[Tensor, "*batch"]
+    log_ratio: Float[Tensor, "*batch others"]
+    """c."""
+    log_r_upto: Float[Tensor, "*batch others"]
+    log_r_from: Float[Tensor, "*batch others"]
+    log_q_from: Float[Tensor, "*batch others"]
+    """Masses up to each class, and from each class on, as logarithms."""
+    log_mass: Float[Tensor, "*batch rest"]
+    log_excess: Float[Tensor, "*batch rest"]
+    """log A_k and log(1 - A_k): see `_count_capped`."""
+
+
+def order_by_gap(pair: Pair) -> Ordered:
+    """Sort and sum once, for `frontier_at` at any number of budgets.
+
+    Example:
+        >>> order_by_gap(split_pair(torch.zeros(1, 3), torch.zeros(1, 3), torch.tensor([0]))).cost
+        tensor([0.])
+    """
+    c, order = pair.log_ratio.sort(-1, descending=True)
+    log_r, log_q = pair.student.log_conditional.gather(-1, order), pair.teacher.log_conditional.gather(-1, order)
+    log_r_upto, log_r_from, log_q_from = log_r.logcumsumexp(-1), _log_sum_from(log_r), _log_sum_from(log_q)
+    ahead = c[..., :-1]
+    log_mass = torch.logaddexp(log_r_upto[..., :-1], log_q_from[..., 1:] - ahead)
+    # e^c_k (1 - A_k) grows from k + 1 to k by (e^c_k - e^c_{k+1}) times the r-mass after k.
+    steps = log_r_from[..., 1:] + ahead + (-c.diff(dim=-1).expm1()).log()
+    steps = torch.where(ahead == -torch.inf, -torch.inf, steps)  # classes that the teacher rules out do not differ
+    log_excess = _log_sum_from(steps) - ahead
+    return Ordered(pair, pair_transfer_cost(pair), c, log_r_upto, log_r_from, log_q_from, log_mass, log_excess)
+
+
+def frontier_at(ordered: Ordered, budget: float | Float[Tensor, "*grid"]) -> FrontierPoint:
+    """`frontier` of examples that are sorted already.
+
+    Example:
+        >>> pair = split_pair(torch.zeros(1, 3), torch.zeros(1, 3), torch.tensor([0]))
+        >>> frontier_at(order_by_gap(pair), 0.5).value
+        tensor([0.])
+    """
+    pair, cost = ordered.pair, ordered.cost
     B = as_grid("budget", budget, cost, low=0.0, high=float("inf"))
     complete = cost.unsqueeze(-1) <= B
     # Beyond the cost nothing changes, and an infinite budget has no e^B.
     B = B.minimum(cost.unsqueeze(-1))
-    log_multiplier, free_growth = _log_multiplier(pair, B)
+    log_multiplier, free_growth = _log_multiplier(ordered, B)
     # Where all that is free is what the teacher rules out, it shares the rest as the student has it.
     is_ruled_out = (pair.log_ratio == -torch.inf) & (log_multiplier == -torch.inf)
     growth = B.minimum(torch.where(is_ruled_out, free_growth, pair.log_ratio - log_multiplier))
@@ -64,43 +110,33 @@ def frontier(
 
 
 def _log_multiplier(
-    pair: Pair, B: Float[Tensor, "*grid 1"]
+    ordered: Ordered, B: Float[Tensor, "*grid 1"]
 ) -> tuple[Float[Tensor, "*grid 1"], Float[Tensor, "*grid 1"]]:
     """log lambda: the caps are the first classes by falling c_j = log(q_j / r_j), and lambda normalises the rest.
 
     Returned with how much the mass of the rest grows, as a logarithm.
     """
-    c, order = pair.log_ratio.sort(-1, descending=True)
-    log_r, log_q = pair.student.log_conditional.gather(-1, order), pair.teacher.log_conditional.gather(-1, order)
-    log_r_upto, log_r_from, log_q_from = log_r.logcumsumexp(-1), _log_sum_from(log_r), _log_sum_from(log_q)
-    log_gain = (-(-B).expm1()).log()
-    capped = _count_capped(c, log_r_upto, log_r_from, log_q_from, B, log_gain)
+    c, log_gain = ordered.log_ratio, (-(-B).expm1()).log()
+    capped = _count_capped(ordered, B, log_gain)
     # lambda = (q-mass below the caps) / (1 - e^B r-mass at the caps), and 1 - e^B R = (1 - R) - (e^B - 1) R.
     last = (capped - 1).clamp(min=0)
-    log_r_capped = torch.where(capped > 0, _take(log_r_upto, last), -torch.inf)
-    log_r_free = _take(log_r_from, capped)
+    log_r_capped = torch.where(capped > 0, _take(ordered.log_r_upto, last), -torch.inf)
+    log_r_free = _take(ordered.log_r_from, capped)
     free_growth = (-(B + log_gain + log_r_capped - log_r_free).clamp(max=0).expm1()).log()
     log_left = log_r_free + free_growth
     # Rounding may not carry lambda past the caps that were found: it stays between their neighbours.
     upper = torch.where(capped > 0, _take(c, last) - B, torch.inf)
-    return (_take(log_q_from, capped) - log_left).clamp(min=_take(c, capped) - B, max=upper), free_growth
+    return (_take(ordered.log_q_from, capped) - log_left).clamp(min=_take(c, capped) - B, max=upper), free_growth
 
 
-def _count_capped(
-    c: Tensor, log_r_upto: Tensor, log_r_from: Tensor, log_q_from: Tensor, B: Tensor, log_gain: Tensor
-) -> Tensor:
+def _count_capped(ordered: Ordered, B: Tensor, log_gain: Tensor) -> Tensor:
     """How many classes are at their cap: class k is when A_k = sum_{j<=k} r_j + e^-c_k sum_{j>k} q_j < e^-B.
 
     For a small budget both sides are close to one, and the test is 1 - A_k = sum_j r_j [1 - e^(c_j - c_k)]_+ > 1 - e^-B
     instead. Every sum has nonnegative terms only, so that neither form loses digits.
     """
-    ahead = c[..., :-1]
-    log_mass = torch.logaddexp(log_r_upto[..., :-1], log_q_from[..., 1:] - ahead)
-    # e^c_k (1 - A_k) grows from k + 1 to k by (e^c_k - e^c_{k+1}) times the r-mass after k.
-    steps = log_r_from[..., 1:] + ahead + (-c.diff(dim=-1).expm1()).log()
-    steps = torch.where(ahead == -torch.inf, -torch.inf, steps)  # classes that the teacher rules out do not differ
-    log_excess = _log_sum_from(steps) - ahead
-    return torch.where(math.log(2) < B, log_mass < -B, log_excess > log_gain).sum(-1, keepdim=True)
+    is_large = math.log(2) < B
+    return torch.where(is_large, ordered.log_mass < -B, ordered.log_excess > log_gain).sum(-1, keepdim=True)
 
 
 def _log_sum_from(log_values: Tensor) -> Tensor:

@@ -92,9 +92,12 @@ def _is_zero(tensor: Tensor) -> bool:
     return tensor._is_zerotensor()
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _has_programs() -> bool:
     return not isinstance(_programs(), str)
+
+
+# What torch.compiler.assume_constant_result does; to call it would load the whole compiler.
+_has_programs._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def values_and_direction(
