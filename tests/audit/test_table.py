@@ -39,6 +39,20 @@ def test_columns_of_several_students_have_their_names_in_front(tmp_path):
     assert "margin" not in rows[0]
 
 
+@pytest.mark.parametrize("kind", ["image", "text"])
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_pandas_reads_one_row_per_example_with_scalars_alone(tmp_path, suffix, kind):
+    case = make_case(tmp_path, rows=20)
+    case.audit(kind=kind, table=tmp_path / f"table.{suffix}")
+    read = pandas.read_csv if suffix == "csv" else pandas.read_parquet
+    table = read(tmp_path / f"table.{suffix}")
+    assert table["row"].tolist() == list(range(20))
+    assert table["example"].is_unique
+    assert table.map(pandas.api.types.is_scalar).all(axis=None)
+    assert table.notna().all(axis=None)
+    assert {str(table[name].dtype) for name in table if name.endswith(("right", "blocked"))} == {"bool"}
+
+
 def test_prefixes_are_plain_and_different():
     assert _prefixes(["kd/logits", "kd-logits", "tpkd"]) == ["kd_logits_0_", "kd_logits_1_", "tpkd_"]
 

@@ -14,14 +14,16 @@ const dialog = (() => {
   };
   const figure = (title, note, ...children) => html("figure", { class: "card" }, html("figcaption", {}, title), children, note ? html("p", { class: "note" }, note) : null);
 
-  const answersTable = (at) => {
+  // A long name breaks after an underscore rather than within a word.
+  const breakable = (name) => name.split(/(?<=_)/).flatMap((part) => [part, html("wbr")]);
+  const answersTable = (at, example) => {
     const { record, shared, students, state } = context;
     const right = (answer) => answer === shared.label[at];
     const line = (who, answer, margin, chosen) => html("tr", { class: chosen ? "strong" : null }, html("th", { scope: "row" }, html("bdi", {}, who)),
-      html("td", { class: "text" }, html("span", { class: right(answer) ? "verdict" : "verdict wrong" }, right(answer) ? "✓ " : "✗ ", html("bdi", {}, record.class_names[answer]))),
-      html("td", {}, margin === null ? "" : html("data", { value: margin }, numbers.signedNats(margin))));
+      html("td", { class: "text" }, html("span", { class: right(answer) ? "verdict" : "verdict wrong" }, right(answer) ? "✓\u00a0" : "✗\u00a0", html("bdi", {}, breakable(record.class_names[answer])))),
+      html("td", {}, html("data", { value: margin }, numbers.signedNats(margin))));
     return html("table", { class: "answers" }, html("caption", { class: "hidden-label" }, "Answers"), html("thead", {}, html("tr", {}, ["", "answer", "margin"].map((text) => html("th", { scope: "col", class: text === "answer" ? "text" : null }, text)))),
-      html("tbody", {}, line("teacher", shared.teacher_answer[at], null, false),
+      html("tbody", {}, line("teacher", shared.teacher_answer[at], example.teacher_margin, false),
         record.students.map((student, index) => (students[index] ? line(student.name, students[index].answer[at], students[index].margin[at], index === Number(state.student)) : null))));
   };
 
@@ -36,7 +38,7 @@ const dialog = (() => {
     document.getElementById("next").disabled = order < 0 || order >= gallery.size() - 1;
     document.getElementById("permalink").href = context.link({ ...context.defaults, student: state.student, id });
     content.replaceChildren(
-      html("div", { class: "sample" }, pictureOf(record, value), answersTable(at), figure("Nearest class pairs", "Margins of the label over a class; below zero the class is ahead.", detail.nearest(example, names))),
+      html("div", { class: "sample" }, pictureOf(record, value), answersTable(at, example), figure("Nearest class pairs", "Margins of the label over a class; below zero the class is ahead.", detail.nearest(example, names))),
       html("div", { class: "story" },
         html("p", { class: own.blocked[at] ? "lead blocked" : "lead" }, detail.sentence(example, own.blocked[at] === 1)),
         detail.facts(example),

@@ -3,7 +3,7 @@ const flips = (() => {
   "use strict";
   const { html, numbers } = tpkd;
   const MOST_CLASSES = 500;
-  const points = (value) => `${value < 0 ? "−" : "+"}${Math.abs(100 * value).toFixed(2)}`;
+  const points = (value) => `${value < 0 ? "-" : "+"}${Math.abs(100 * value).toFixed(2)}`;
   const chance = (value) => (value < 0.0001 ? "<\u00a00.0001" : `=\u00a0${value.toFixed(value < 0.01 ? 4 : 3)}`);
 
   const find = (record, before, after) => {
@@ -48,7 +48,7 @@ const flips = (() => {
     const lines = moved.slice(0, MOST_CLASSES).map(([each, place]) => html("tr", {}, html("th", { scope: "row" }, html("bdi", {}, record.class_names[each.label])),
       html("td", {}, exact(each.examples, numbers.count(each.examples), `classes.${place}.examples`)),
       ["kept", "lost", "won", "missed"].map((name) => html("td", {}, cell(`classes.${place}.${name}`, name, String(each.label)))),
-      html("td", { "data-sort": each.won - each.lost }, each.won === each.lost ? "0" : `${each.won > each.lost ? "+" : "−"}${Math.abs(each.won - each.lost)}`),
+      html("td", { "data-sort": each.won - each.lost }, each.won === each.lost ? "0" : `${each.won > each.lost ? "+" : "-"}${Math.abs(each.won - each.lost)}`),
       html("td", {}, exact(each.margin_change, numbers.signedNats(each.margin_change), `classes.${place}.margin_change`))));
     const table = html("table", { class: "sortable" }, html("caption", {}, moved.length > MOST_CLASSES ? `The ${MOST_CLASSES} classes of ${moved.length} with most lost and won answers` : "By class, most lost and won answers first"),
       html("thead", {}, html("tr", {}, html("th", { scope: "col", class: "text" }, "class"), ["examples", "right in both", "lost", "won", "wrong in both", "net", "change of margin (nats)"].map(head))), html("tbody", {}, lines));

@@ -37,7 +37,7 @@ const gallery = (() => {
     const value = (own[column] ?? shared[column])[at];
     const facts = [
       html("span", { class: own.blocked[at] ? "badge blocked" : "badge" }, own.blocked[at] ? "blocked" : "open"),
-      html("span", { title: named }, html("span", { class: "hidden-label" }, `${named} `), html("data", { value }, numbers[kind](value))),
+      html("span", { title: named }, html("span", { class: record.kind === "text" ? null : "hidden-label" }, `${named} `), html("data", { value }, numbers[kind](value))),
     ];
     const link = html("a", { class: "example", href: context.link({ ...state, id }), "data-at": at, "data-order": order },
       picture(chunk, at % rows, label),
