@@ -156,7 +156,7 @@ def check_command(command: str) -> None:
                 raise AssertionError(f"no extra {named - set(extras)}")
         case ["git", "clone", address] if address == project["urls"]["Source"]:
             pass
-        case ["python", script] if (ROOT / script).is_file():
+        case ["python", script, *configurations] if all((ROOT / name).is_file() for name in (script, *configurations)):
             pass
         case ["export", setting] if "=" in setting:
             os.environ.setdefault(*setting.split("=", 1))

@@ -16,19 +16,15 @@ def said(results, question):
 @pytest.mark.parametrize(
     ("shares", "question", "expected"),
     [
-        (
-            {"tpkd-t4": 0.7},
-            "When should I use",
-            "instead of cross-entropy (CE): it ends above CE in every setting asked",
-        ),
-        ({"tpkd-t4": 0.4}, "When should I use", "Not for accuracy: it ends above CE nowhere"),
+        ({"tpkd-t4": 0.7}, "When should I use", "With a teacher at hand, instead of cross-entropy (CE). TPKD minus CE"),
+        ({"tpkd-t4": 0.4}, "When should I use", "Not for accuracy: it is nowhere above cross-entropy (CE)"),
         ({}, "When should I use", "These runs do not decide it"),
         ({"tpkd-t4": 0.7}, "At which temperature", "T = 4, β = 1 rather than the paper's"),
         ({"tpkd": 0.7}, "At which temperature", "The paper's T = 1, β = 1/2 rather than"),
         ({}, "At which temperature", "do not tell T = 4"),
-        ({"kd": 0.7}, "When KD instead", "Where only accuracy counts: KD"),
-        ({"tpkd-t4": 0.7}, "When KD instead", "Not for accuracy: TPKD at T = 4, β = 1 ends above KD"),
-        ({}, "When KD instead", "Accuracy is no reason for either"),
+        ({"kd": 0.7}, "When KD instead", "Where only accuracy counts. TPKD minus KD"),
+        ({"tpkd-t4": 0.7}, "When KD instead", "Not for accuracy. TPKD minus KD (T = 4): above in 1"),
+        ({}, "When KD instead", "Accuracy does not tell them apart"),
         (
             {"tpkd-no-projection-t4": 0.7},
             "What does it cost",
@@ -44,45 +40,39 @@ def test_the_sentence_follows_the_verdict(tmp_path, shares, question, expected):
 @pytest.mark.parametrize(
     ("shares", "expected"),
     [
-        (
-            {"tpkd-t4": 0.6},
-            "Answers that the start had right: it loses fewer of them than KD in 1 and than the same loss ",
-        ),
-        (
-            {"kd": 0.6},
-            "Nothing that these runs can tell in answers kept: it loses fewer of them than KD in 0 and than ",
-        ),
+        ({"tpkd-t4": 0.6}, "Fewer answers lost, of those that the start had right: TPKD 10."),
+        ({"tpkd-t4": 0.6}, "fewer than KD in 1 and than without projection in 1 of 1 setting"),
+        ({"kd": 0.6}, "Nothing that these runs can tell in answers kept, of those that the start had right: TPKD 20."),
+        ({"kd": 0.6}, "fewer than KD in 0 and than without projection in 0 of 1 setting"),
     ],
 )
 def test_protection_is_counted_in_answers_that_the_start_had(tmp_path, shares, expected):
     write_setting(tmp_path, "features-hwu-a", WORSE | shares, start=0.7)
-    line = said(tmp_path, "What does protection buy")
-    assert expected in line
-    kept = 0.1 if "tpkd-t4" in shares else 0.2  # the start is right on 70 %, this method on the first 60 or 50 of them
-    assert f"means: TPKD at T = 4, β = 1 {100 * kept:.0f}." in line
+    assert expected in said(tmp_path, "What does protection buy")  # the start is right on 70 %, methods on 60 or 50
 
 
 def test_numbers_are_those_of_the_table(tmp_path):
     write_setting(tmp_path, "features-hwu-a", WORSE | {"tpkd-t4": 0.7})
     (row,) = (line for line in part("features-hwu-a", tmp_path).splitlines() if "T = 4, β = 1 ends above KD |" in line)
-    _, _, difference, _, both, *_ = (cell.strip() for cell in row.split("|"))
-    assert f"above: HWU64 features, teacher A ({difference} {both})" in said(tmp_path, "When KD instead")
+    _, _, difference, *_ = (cell.strip() for cell in row.split("|"))
+    assert f"above in 1 ({difference})" in said(tmp_path, "When KD instead")
 
 
-def test_settings_that_disagree_are_both_named(tmp_path):
+def test_settings_that_disagree_are_both_counted(tmp_path):
     write_setting(tmp_path, "features-hwu-a", WORSE | {"tpkd-t4": 0.7})
     write_setting(tmp_path, "features-hwu-c", WORSE | {"kd": 0.7})
     line = said(tmp_path, "When KD instead")
-    assert "KD (T = 4) ends above in 1, below in 1 settings" in line
-    assert "above: HWU64 features, teacher A" in line
-    assert "below: HWU64 features, teacher C" in line
+    assert "It depends on the data. TPKD minus KD (T = 4): above in 1 (+20." in line
+    assert "below in 1 (-20." in line
 
 
 def test_a_grid_that_is_not_finished_says_so_and_decides_nothing(tmp_path):
     write_setting(tmp_path, "features-hwu-a", WORSE | {"tpkd-t4": 0.7}, partial=True)
     assert "60 of 540 cells" in part("features-hwu-a", tmp_path).lower()
     assert "no verdict yet: 60 of 540 cells: +20." in part("overview", tmp_path)
-    assert "** No verdict yet. TPKD at T = 4, β = 1 minus CE" in said(tmp_path, "When should I use")
+    assert "** No verdict yet against cross-entropy (CE). TPKD minus CE, 1 setting" in said(
+        tmp_path, "When should I use"
+    )
     assert "Nothing of this setting has been recorded yet" in part("features-clinc-c", tmp_path)
 
 
@@ -102,9 +92,9 @@ def test_blocking_and_what_remains_are_judged(tmp_path):
     write_setting(tmp_path, "features-hwu-a", WORSE)
     rows = part("mechanism", tmp_path).splitlines()
     assert [row.split("|")[-2].strip() for row in rows if "| HWU64" in row] == ["supported", "supported"]
-    assert "Yes: of the training pairs under CE, first to last epoch: HWU64 features, teacher A 0.0 % → 40.1 %" in said(
-        tmp_path, "Is imitation blocked"
-    )
+    line = said(tmp_path, "Is imitation blocked")
+    assert "It grows in 1 of 1 settings: of the training pairs under CE, 0.0 % are blocked in the first epoch" in line
+    assert "and 40.1 % in the last." in line
 
 
 def test_the_same_records_give_the_same_page_and_figures(tmp_path):

@@ -1,6 +1,6 @@
 """The first screen of the page and what other pages say of it: sentences chosen by verdicts, with their numbers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -9,7 +9,7 @@ from tools.evidence.mechanism import Blocking, Continued, Theorems
 from tools.evidence.setting import Setting
 from tools.evidence.tables import ends
 from tpkd.compare.verdicts import EQUAL, FEWEST_SEEDS, NOT_ASKED, NOT_SUPPORTED, SUPPORTED, UNDECIDED
-from tpkd.report.numbers import listed, nats, percent, points, share, signed_nats
+from tpkd.report.numbers import listed, nats, points, share, signed_nats
 
 
 @dataclass(frozen=True)
@@ -49,16 +49,27 @@ _WORDS = {SUPPORTED: "above", NOT_SUPPORTED: "below", EQUAL: EQUAL, UNDECIDED: "
 
 
 def outcome(findings: Findings, left: str, right: str) -> str:
-    """A claim over all settings in one clause: how it came out, where, and by how much.
+    """A claim over all settings in one clause: how it came out in how many, and by how much; tables name the settings.
 
-    Example: "above on HWU64 (+0.5 [+0.1, +0.9]); not decided on CLINC150 (+0.1 [-0.2, +0.4])".
+    Example: "above in 2 settings (+0.5 to +0.9); not decided in 1 (+0.1)".
     """
-    groups: dict[str, list[str]] = {}
-    for setting, each in findings.verdicts(left, right):
+    groups: dict[str, list[float]] = {}
+    for _, each in findings.verdicts(left, right):
         assert each.found is not None
-        number = f"{setting.plan.title} ({points(each.found.over_both.mean)} {ends(each.found.over_both)})"
-        groups.setdefault(_WORDS.get(each.verdict, each.verdict), []).append(number)
-    return "; ".join(f"{word}: {', '.join(where)}" for word, where in groups.items()) or "not run yet"
+        groups.setdefault(_WORDS.get(each.verdict, each.verdict), []).append(each.found.over_both.mean)
+    said = [f"{word} in {len(means)} ({spread(means, points)})" for word, means in groups.items()]
+    return "; ".join(said) or "not run yet"
+
+
+def spread(values: Sequence[float], write: Callable[[float], str]) -> str:
+    """The least and the largest of some numbers, or the one that there is.
+
+    Example:
+        >>> spread([0.02, 0.01], points), spread([0.02, 0.02], points)
+        ('+1.00 to +2.00', '+2.00')
+    """
+    low, high = write(min(values)), write(max(values))
+    return low if low == high else f"{low} to {high}"
 
 
 def answers(findings: Findings) -> list[tuple[str, str]]:
@@ -82,23 +93,25 @@ _NOT_YET = "Not run yet: no verdict."
 
 
 def _when(findings: Findings) -> str:
-    if not findings.verdicts("tpkd-t4", "ce"):
+    asked = findings.verdicts("tpkd-t4", "ce")
+    if not asked:
         return _NOT_YET
     above, below = (findings.with_verdict("tpkd-t4", "ce", verdict) for verdict in (SUPPORTED, NOT_SUPPORTED))
-    asked = findings.verdicts("tpkd-t4", "ce")
     if above and not below:
-        whole = "every setting asked" if len(above) == len(asked) else f"{len(above)} of {len(asked)} settings"
-        said = f"With a teacher at hand, instead of cross-entropy (CE): it ends above CE in {whole}"
+        said = "With a teacher at hand, instead of cross-entropy (CE)"
     elif below and not above:
-        said = "Not for accuracy: it ends above CE nowhere"
+        said = "Not for accuracy: it is nowhere above cross-entropy (CE)"
     elif not findings.decides("tpkd-t4", "ce"):
-        said = "No verdict yet"
+        said = "No verdict yet against cross-entropy (CE)"
     elif above:
-        counts = f"above cross-entropy (CE) in {len(above)} and below in {len(below)} of {len(asked)} settings"
-        said = f"It depends: it ends {counts}"
+        said = "It depends on the data"
     else:
         said = "These runs do not decide it against cross-entropy (CE)"
-    return f"{said}. TPKD at T = 4, β = 1 minus CE, in points: {outcome(findings, 'tpkd-t4', 'ce')}."
+    return f"{said}. TPKD minus CE, {_settings(asked)}: {outcome(findings, 'tpkd-t4', 'ce')}."
+
+
+def _settings(asked: Sequence[object]) -> str:
+    return f"{len(asked)} setting{'s' if len(asked) > 1 else ''}"
 
 
 def _temperature(findings: Findings) -> str:
@@ -115,7 +128,7 @@ def _temperature(findings: Findings) -> str:
         said = "It depends on the data"
     else:
         said = "These runs do not tell T = 4, β = 1 from the paper's T = 1, β = 1/2"
-    return f"{said}. The difference, in points: {outcome(findings, 'tpkd-t4', 'tpkd')}."
+    return f"{said}: {outcome(findings, 'tpkd-t4', 'tpkd')}."
 
 
 def _instead(findings: Findings) -> str:
@@ -123,30 +136,30 @@ def _instead(findings: Findings) -> str:
         return _NOT_YET
     above, below = (findings.with_verdict("tpkd-t4", "kd", verdict) for verdict in (SUPPORTED, NOT_SUPPORTED))
     if below and not above:
-        said = "Where only accuracy counts: KD (T = 4) ends above TPKD at T = 4, β = 1 wherever the runs decide"
+        said = "Where only accuracy counts"
     elif above and not below:
-        said = "Not for accuracy: TPKD at T = 4, β = 1 ends above KD (T = 4) wherever the runs decide"
+        said = "Not for accuracy"
     elif not findings.decides("tpkd-t4", "kd"):
         said = "No verdict yet"
     elif above:
-        said = f"Where it was ahead: KD (T = 4) ends above in {len(below)}, below in {len(above)} settings"
+        said = "It depends on the data"
     else:
-        said = "Accuracy is no reason for either: these runs do not tell KD (T = 4) from TPKD at T = 4, β = 1"
+        said = "Accuracy does not tell them apart"
     return (
-        f"{said}. TPKD at T = 4, β = 1 minus KD: {outcome(findings, 'tpkd-t4', 'kd')}. "
-        f"The paper's TPKD minus KD: {outcome(findings, 'tpkd', 'kd')}.{_highest(findings)}"
+        f"{said}. TPKD minus KD (T = 4): {outcome(findings, 'tpkd-t4', 'kd')}; the paper's TPKD minus KD: "
+        f"{outcome(findings, 'tpkd', 'kd')}.{_highest(findings)}"
     )
 
 
 def _highest(findings: Findings) -> str:
-    """The method with the highest mean accuracy in every setting, whichever it is."""
-    found = []
+    """How often each method has the highest mean accuracy, whichever it is."""
+    best: list[str] = []
     for setting in findings.settings:
         means = {method.name: mean(setting, method.name, "accuracy") or 0.0 for method in setting.record.methods}
         if setting.finished and means:
-            best = max(means, key=lambda name: means[name])
-            found.append(f"{setting.plan.title}: {setting.title(best)} {percent(means[best])} %")
-    return f" Highest mean of all methods: {', '.join(found)}." if found else ""
+            best.append(setting.title(max(means, key=lambda name: means[name])))
+    counts = (f"{title} in {best.count(title)}" for title in dict.fromkeys(best))
+    return f" Highest mean of all methods: {', '.join(counts)}." if best else ""
 
 
 def _average(findings: Findings, method: str, name: str) -> float | None:
@@ -164,24 +177,16 @@ def _complete(findings: Findings) -> list[Setting]:
 
 
 def _protection(findings: Findings) -> str:
-    if not _complete(findings):
-        return _NOT_YET
     complete = _complete(findings)
+    if not complete:
+        return _NOT_YET
     fewer = {name: sum(_keeps_more(setting, name) for setting in complete) for name in ("kd", "tpkd-no-projection-t4")}
-    said = (
-        "Answers that the start had right"
-        if any(fewer.values())
-        else "Nothing that these runs can tell in answers kept"
-    )
-    names = {"tpkd-t4": "TPKD at T = 4, β = 1", "tpkd-no-projection-t4": "without projection", "kd": "KD", "ce": "CE"}
-    lost, fell = (
-        ", ".join(f"{said} {share(_average(findings, name, metric))}" for name, said in names.items())
-        for metric in ("flips_start", "fell")
-    )
+    said = "Fewer answers lost" if any(fewer.values()) else "Nothing that these runs can tell in answers kept"
+    names = {"tpkd-t4": "TPKD", "tpkd-no-projection-t4": "without projection", "kd": "KD", "ce": "CE"}
+    lost = ", ".join(f"{name} {share(_average(findings, key, 'flips_start'))}" for key, name in names.items())
     return (
-        f"{said}: it loses fewer of them than KD in {fewer['kd']} and than the same loss without projection in "
-        f"{fewer['tpkd-no-projection-t4']} of {len(complete)} settings (95 % intervals, not corrected; means: {lost}). "
-        f"Test examples whose least margin fell below the start's: {fell}."
+        f"{said}, of those that the start had right: {lost}; fewer than KD in {fewer['kd']} and than without "
+        f"projection in {fewer['tpkd-no-projection-t4']} of {_settings(complete)} (95 % intervals, not corrected)."
     )
 
 
@@ -205,18 +210,14 @@ def _price(findings: Findings) -> str:
         said += f", more in {len(broken)}"
     if not findings.decides(*pair):
         said = "No verdict yet"
-    numbers = ", ".join(
-        f"{setting.plan.title} {points(each.found.over_both.mean)} {ends(each.found.over_both)}"
-        for setting, each in asked
-        if each.found is not None
-    )
-    return f"{said}: without the projection minus with it, at T = 4, β = 1: {numbers}."
+    means = [each.found.over_both.mean for _, each in asked if each.found is not None]
+    return f"{said}: without the projection minus with it {spread(means, points)} points."
 
 
 def _hidden(findings: Findings) -> str:
     if not _complete(findings):
         return _NOT_YET
-    names = {"ce": "CE", "kd": "KD", "tpkd": "TPKD", "tpkd-t4": "TPKD at T = 4, β = 1"}
+    names = {"ce": "CE", "kd": "KD", "tpkd": "the paper's TPKD", "tpkd-t4": "TPKD"}
     parts = []
     for metric, said, write in (
         ("nll", "NLL", nats),
@@ -236,13 +237,12 @@ def _blocked(findings: Findings) -> str:
     if not findings.blocking:
         return _NOT_YET
     grows = [name for name, each in findings.blocking.items() if each.growth_verdict == SUPPORTED]
-    where = ", ".join(
-        f"{setting.plan.title} {share(found.first)} → {share(found.last)}"
-        for setting in findings.settings
-        if (found := findings.blocking.get(setting.plan.name)) is not None
+    first, last = ([getattr(each, end) for each in findings.blocking.values()] for end in ("first", "last"))
+    said = f"It grows in {len(grows)} of {len(first)} settings" if grows else "Not that these runs decide"
+    return (
+        f"{said}: of the training pairs under CE, {spread(first, share)} are blocked in the first epoch and "
+        f"{spread(last, share)} in the last."
     )
-    said = "Yes" if grows else "Not that these runs decide"
-    return f"{said}: of the training pairs under CE, first to last epoch: {where}."
 
 
 def _accumulates(findings: Findings) -> str:
