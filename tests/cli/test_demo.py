@@ -37,6 +37,7 @@ def test_a_demo_with_a_failed_part_shows_the_rest_and_exits_with_1(
         violations=violations,
         teacher=SimpleNamespace(accuracy=0.75, test_samples=719),
         diagnosis=None,
+        audit=None,
         report=Path("report.html"),
     )
     monkeypatch.setattr(demo, "run_demo", lambda out, *, processes, watcher: result)

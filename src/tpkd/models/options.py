@@ -128,7 +128,7 @@ def read_options(kind: type[_Options], options: Mapping[str, Any] | None) -> _Op
 
     Example:
         >>> read_options(MLPOptions, {"hidden": [32, 32]})
-        MLPOptions(input_size=64, hidden=(32, 32), dropout=0.0)
+        MLPOptions(input_size=64, hidden=(32, 32), dropout=0.0, residual=False)
     """
     hints, values = typing.get_type_hints(kind), dict(options or {})
     for key, value in values.items():

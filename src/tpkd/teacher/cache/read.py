@@ -218,7 +218,9 @@ class TeacherCache:
             return self._gather("logits", rows)
         columns = {name: self._gather(name, rows) for name in TOP_K_COLUMNS}
         indices = columns["indices"].long()
-        return TopK(**columns | {"indices": indices.masked_fill_(indices == self.recipe.num_classes, EMPTY)})
+        if self.recipe.top_p is not None:  # elsewhere no place is empty, and a class beyond the last is damage
+            indices.masked_fill_(indices == self.recipe.num_classes, EMPTY)
+        return TopK(**columns | {"indices": indices})
 
     def _only_view(self, count: int) -> Keys:
         if self.num_views != 1:
