@@ -92,22 +92,48 @@ def answers(findings: Findings) -> list[tuple[str, str]]:
 _NOT_YET = "Not run yet: no verdict."
 
 
+@dataclass(frozen=True)
+class _Leads:
+    """What is said first about a claim, by how it came out over the settings."""
+
+    above: str
+    below: str
+    undecided: str
+    both: str = "It depends on the data"
+    unjudged: str = "No verdict yet"
+
+    def of(self, findings: Findings, left: str, right: str) -> str | None:
+        """The one that fits; None where the claim was not run."""
+        if not findings.verdicts(left, right):
+            return None
+        above, below = (bool(findings.with_verdict(left, right, verdict)) for verdict in (SUPPORTED, NOT_SUPPORTED))
+        if not findings.decides(left, right):
+            return self.unjudged
+        return {(True, False): self.above, (False, True): self.below, (True, True): self.both}.get(
+            (above, below), self.undecided
+        )
+
+
+_WHEN = _Leads(
+    above="With a teacher at hand, instead of cross-entropy (CE)",
+    below="Not for accuracy: it is nowhere above cross-entropy (CE)",
+    undecided="These runs do not decide it against cross-entropy (CE)",
+    unjudged="No verdict yet against cross-entropy (CE)",
+)
+_TEMPERATURE = _Leads(
+    above="T = 4, β = 1 rather than the paper's T = 1, β = 1/2",
+    below="The paper's T = 1, β = 1/2 rather than T = 4, β = 1",
+    undecided="These runs do not tell T = 4, β = 1 from the paper's T = 1, β = 1/2",
+)
+_INSTEAD = _Leads(
+    above="Not for accuracy", below="Where only accuracy counts", undecided="Accuracy does not tell them apart"
+)
+
+
 def _when(findings: Findings) -> str:
-    asked = findings.verdicts("tpkd-t4", "ce")
-    if not asked:
-        return _NOT_YET
-    above, below = (findings.with_verdict("tpkd-t4", "ce", verdict) for verdict in (SUPPORTED, NOT_SUPPORTED))
-    if above and not below:
-        said = "With a teacher at hand, instead of cross-entropy (CE)"
-    elif below and not above:
-        said = "Not for accuracy: it is nowhere above cross-entropy (CE)"
-    elif not findings.decides("tpkd-t4", "ce"):
-        said = "No verdict yet against cross-entropy (CE)"
-    elif above:
-        said = "It depends on the data"
-    else:
-        said = "These runs do not decide it against cross-entropy (CE)"
-    return f"{said}. TPKD minus CE, {_settings(asked)}: {outcome(findings, 'tpkd-t4', 'ce')}."
+    lead = _WHEN.of(findings, "tpkd-t4", "ce")
+    asked = _settings(findings.verdicts("tpkd-t4", "ce"))
+    return f"{lead}. TPKD minus CE, {asked}: {outcome(findings, 'tpkd-t4', 'ce')}." if lead else _NOT_YET
 
 
 def _settings(asked: Sequence[object]) -> str:
@@ -115,38 +141,16 @@ def _settings(asked: Sequence[object]) -> str:
 
 
 def _temperature(findings: Findings) -> str:
-    if not findings.verdicts("tpkd-t4", "tpkd"):
-        return _NOT_YET
-    above, below = (findings.with_verdict("tpkd-t4", "tpkd", verdict) for verdict in (SUPPORTED, NOT_SUPPORTED))
-    if above and not below:
-        said = "T = 4, β = 1 rather than the paper's T = 1, β = 1/2"
-    elif below and not above:
-        said = "The paper's T = 1, β = 1/2 rather than T = 4, β = 1"
-    elif not findings.decides("tpkd-t4", "tpkd"):
-        said = "No verdict yet"
-    elif above:
-        said = "It depends on the data"
-    else:
-        said = "These runs do not tell T = 4, β = 1 from the paper's T = 1, β = 1/2"
-    return f"{said}: {outcome(findings, 'tpkd-t4', 'tpkd')}."
+    lead = _TEMPERATURE.of(findings, "tpkd-t4", "tpkd")
+    return f"{lead}: {outcome(findings, 'tpkd-t4', 'tpkd')}." if lead else _NOT_YET
 
 
 def _instead(findings: Findings) -> str:
-    if not findings.verdicts("tpkd-t4", "kd"):
+    lead = _INSTEAD.of(findings, "tpkd-t4", "kd")
+    if lead is None:
         return _NOT_YET
-    above, below = (findings.with_verdict("tpkd-t4", "kd", verdict) for verdict in (SUPPORTED, NOT_SUPPORTED))
-    if below and not above:
-        said = "Where only accuracy counts"
-    elif above and not below:
-        said = "Not for accuracy"
-    elif not findings.decides("tpkd-t4", "kd"):
-        said = "No verdict yet"
-    elif above:
-        said = "It depends on the data"
-    else:
-        said = "Accuracy does not tell them apart"
     return (
-        f"{said}. TPKD minus KD (T = 4): {outcome(findings, 'tpkd-t4', 'kd')}; the paper's TPKD minus KD: "
+        f"{lead}. TPKD minus KD (T = 4): {outcome(findings, 'tpkd-t4', 'kd')}; the paper's TPKD minus KD: "
         f"{outcome(findings, 'tpkd', 'kd')}.{_highest(findings)}"
     )
 
