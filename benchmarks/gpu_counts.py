@@ -1,9 +1,11 @@
 """What can be counted of the GPU kernel without a GPU: bytes that it moves, registers and spills.
 
-`TRITON_INTERPRET=1 python -m benchmarks.gpu_counts` prints the bytes, `python -m benchmarks.gpu_counts` the registers;
-both need Triton, see `make test-triton`.
+`TRITON_INTERPRET=1 python -m benchmarks.gpu_counts` counts the bytes, `python -m benchmarks.gpu_counts` the registers.
+Both need Triton, which is in an environment of its own, and write to gpu-counts.json: `make bench-gpu-counts`. From
+there RESULTS.md has them.
 """
 
+import json
 import re
 import subprocess
 import tempfile
@@ -16,7 +18,9 @@ from unittest.mock import patch
 import torch
 
 from tpkd.objectives.kernels import gpu
+from tpkd.objectives.kernels.batch import Batch
 
+RECORD = Path(__file__).with_name("gpu-counts.json")
 SHAPES = (1000, 4096, 16384, 32768, 151936)
 MOST_WHOLE, MOST_IN_PARTS = 1.1, 1.7
 """Bytes moved over the least possible, up to and above `gpu.LONGEST_WHOLE_ROW` classes."""
@@ -53,9 +57,9 @@ def traffic(num_classes: int, dtype: torch.dtype) -> tuple[int, int]:
     """Bytes moved for a row, and the least possible: both networks read once, or twice if too long, and one written."""
     generator = torch.Generator().manual_seed(num_classes)
     student, teacher = (torch.randn(1, num_classes, generator=generator).to(dtype) for _ in range(2))
-    batch = (student, teacher, torch.tensor([7]), None, 0.5, 1.0, True)
+    batch = Batch(student, teacher, torch.tensor([7]), None, 0.5, 1.0, True)
     passes = 3 if num_classes <= gpu.LONGEST_WHOLE_ROW else 5
-    return bytes_moved(lambda: gpu.values_and_direction(*batch)), passes * num_classes * dtype.itemsize
+    return bytes_moved(lambda: gpu.values_and_direction(batch)), passes * num_classes * dtype.itemsize
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,9 @@ def _signature(program: Any, dtype: str) -> dict[str, str]:
     return {each.name: "constexpr" if each.is_constexpr else kinds.get(each.name, "*fp32") for each in program.params}
 
 
-def compiled(name: str, dtype: str, target: tuple[str, Any, int], **constants: object) -> Resources:
+def compiled(
+    name: str, dtype: str, target: tuple[str, Any, int], sizes: gpu.Sizes = gpu.SIZES[0], **constants: object
+) -> Resources:
     """Compile a program of `gpu_rows` for a GPU that need not be there."""
     import triton
     from triton.backends.compiler import GPUTarget
@@ -86,7 +92,7 @@ def compiled(name: str, dtype: str, target: tuple[str, Any, int], **constants: o
     program = getattr(gpu_rows, name)
     values = {each.name: constants[each.name] for each in program.params if each.is_constexpr}
     source = triton.compiler.ASTSource(program, _signature(program, dtype), values)
-    warps = gpu.num_warps(int(str(constants["BLOCK"])), target[2])
+    warps = sizes.num_warps(int(str(constants["BLOCK"])), target[2])
     options = {"num_warps": warps, "debug": True, "sanitize_overflow": False}
     made = triton.compile(source, target=GPUTarget(*target), options=options)
     if target[0] == "hip":
@@ -111,39 +117,47 @@ def _ptxas_report(ptx: str, arch: int, shared: int) -> Resources:
     return Resources(int(registers[1]), shared, sum(map(int, re.findall(r"(\d+) bytes spill", told))))
 
 
-def programs() -> list[tuple[str, dict[str, object]]]:
+def programs(sizes: gpu.Sizes = gpu.SIZES[0]) -> list[tuple[str, dict[str, object]]]:
     """Every program at the sizes that it is launched with: name and constants."""
     whole = [2**power for power in (2, 7, 10, 12, 14)]
-    flags = {"WANTED": True, "PARTS": 32, "ROOM": gpu.HELD // 32}
+    parts = 2**18 // sizes.part
+    flags = {"WANTED": True, "TEMPERED": True, "PARTS": parts, "ROOM": max(64, gpu.HELD // parts), "PASS": 0}
     found: list[tuple[str, dict[str, object]]] = [
         ("whole_rows", {**flags, "TEMPERED": tempered, "BLOCK": block}) for block in whole for tempered in (False, True)
     ]
-    names = ("part_sums", "part_roots", "row_roots", "part_directions")
-    return found + [(name, {**flags, "TEMPERED": True, "BLOCK": gpu.PART}) for name in names]
+    found += [("parts_of_rows", {**flags, "PASS": number, "BLOCK": sizes.part}) for number in range(3)]
+    return [*found, ("row_roots", {**flags, "BLOCK": sizes.part})]
 
 
-def table_of_bytes() -> list[str]:
-    """Lines of Markdown."""
-    lines = ["| classes | dtype | bytes moved per row | least possible | ratio |", "|---|---|---|---|---|"]
-    for num_classes in SHAPES:
-        for dtype in (torch.float32, torch.bfloat16):
-            moved, least = traffic(num_classes, dtype)
-            name = str(dtype).removeprefix("torch.")
-            lines.append(f"| {num_classes:,} | {name} | {moved:,} | {least:,} | {moved / least:.3f} |")
-    return lines
+def count_bytes() -> list[list[object]]:
+    """Classes, dtype, bytes moved for a row, and the least possible."""
+    dtypes = (torch.float32, torch.bfloat16)
+    return [[n, str(dtype).removeprefix("torch."), *traffic(n, dtype)] for n in SHAPES for dtype in dtypes]
 
 
-def table_of_registers() -> list[str]:
-    """Lines of Markdown."""
-    lines = ["| program | target | registers per thread | shared bytes | spilled |", "|---|---|---|---|---|"]
+def count_registers() -> list[list[object]]:
+    """Program, target, registers of a thread, bytes of shared memory, and what is spilled."""
+    found: list[list[object]] = []
     for name, constants in programs():
-        what = f"{name}, {constants['BLOCK']:,} classes" + (", T ≠ 1" if constants["TEMPERED"] else "")
+        what = f"{name}, {constants['BLOCK']:,} classes"
+        what += f", pass {int(str(constants['PASS'])) + 1}" if name == "parts_of_rows" else ""
+        what += ", T ≠ 1" if constants["TEMPERED"] else ""
         for target in TARGETS:
-            found = compiled(name, "fp32", target, **constants)
+            made = compiled(name, "fp32", target, **constants)
             arch = target[1] if target[0] == "hip" else f"sm_{target[1]}"
-            lines.append(f"| {what} | {arch} | {found.registers} | {found.shared_bytes} | {found.spilled} |")
-    return lines
+            found.append([what, arch, made.registers, made.shared_bytes, made.spilled])
+    return found
+
+
+def main() -> None:
+    """Add what can be counted here to the record: bytes in the interpreter, registers without it."""
+    name, count = ("bytes", count_bytes) if gpu.is_interpreted() else ("registers", count_registers)
+    record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    record[name] = count()
+    lines = [f"{json.dumps(key)}: [\n" + ",\n".join(map(json.dumps, record[key])) + "\n]" for key in sorted(record)]
+    RECORD.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    print(f"wrote {name} to {RECORD}")
 
 
 if __name__ == "__main__":
-    print("\n".join(table_of_bytes() if gpu.is_interpreted() else table_of_registers()))
+    main()

@@ -1,5 +1,6 @@
 """RESULTS.md and its plot from what a run measured; nothing else writes them."""
 
+import json
 import os
 import platform
 from importlib.metadata import version
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from benchmarks.run import CaseResult, Results
 
 PLOT = "results.svg"
+GPU_COUNTS = Path(__file__).with_name("gpu-counts.json")
+"""Written by `benchmarks.gpu_counts`, where Triton is."""
 
 
 def write_report(results: "Results", directory: Path) -> None:
@@ -30,6 +33,7 @@ def write_report(results: "Results", directory: Path) -> None:
         _growth(results),
         _steps(results),
         _linear(results),
+        *_gpu_counts(),
         _criteria(criteria),
     ]
     (directory / "RESULTS.md").write_text("\n\n".join(sections) + "\n")
@@ -175,6 +179,26 @@ def _linear(results: "Results") -> str:
         f"{linear.dense_bytes_beyond / 1e6:.1f} MB and takes {linear.dense_seconds:.2f} s, the chunked one "
         f"{linear.chunked_seconds:.2f} s ({linear.chunked_seconds / linear.dense_seconds:.2f} ×)."
     )
+
+
+def _gpu_counts(record: Path = GPU_COUNTS) -> list[str]:
+    """Nothing where nothing was counted."""
+    if not record.exists():
+        return []
+    counted = json.loads(record.read_text())
+    moved = [
+        [f"{n:,}", dtype, f"{found:,}", f"{least:,}", f"{found / least:.3f}"]
+        for n, dtype, found, least in counted["bytes"]
+    ]
+    registers = [[what, target, *map(str, numbers)] for what, target, *numbers in counted["registers"]]
+    return [
+        "## The GPU kernel, counted\n\nThere was no GPU to time it on. These are counts, not times (`make "
+        "bench-gpu-counts`): bytes of all loads and stores of a row in Triton's interpreter, over the least possible "
+        "(both networks read once, or twice above 16,384 classes, and one gradient written); and what each program "
+        "takes on four architectures at the fixed sizes, as the compilers report it, for float32 logits.",
+        _table(["classes", "dtype", "bytes moved per row", "least possible", "ratio"], moved),
+        _table(["program", "target", "registers per thread", "shared bytes", "spilled"], registers),
+    ]
 
 
 def _criteria(criteria: list[Criterion]) -> str:

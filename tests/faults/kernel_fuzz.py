@@ -20,8 +20,6 @@ from tpkd.objectives import linear_tpkd_loss, top_k_tpkd_loss, tpkd_loss
 INTEGERS = (torch.int64, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint64)
 EDGES = (3, 4, 31, 63, 64, 65, 127, 128, 129, 191, 192, 193, 1999, 2000)
 """Numbers of classes around whole vectors and chunks."""
-NOT_GIVEN = [None] * 5
-"""A mask of rows, and the four parts of a truncated teacher."""
 SPECIAL = (torch.nan, torch.inf, -torch.inf, 3e38, -3e38, 1e-40, 0.0)
 
 
@@ -169,10 +167,8 @@ def run_truncated(seed: int) -> None:
     temperature = rng.choice((1.0, 4.0))
     try:
         top_k_tpkd_loss(leaf, log_probs, indices, labels, **known, temperature=temperature).backward()
-        parts = (log_probs, indices, *known.values())
-        torch.ops.tpkd.losses_and_directions(
-            student.float().contiguous(), None, labels, None, *parts, 0.5, temperature, 1.0, True
-        )
+        parts = [log_probs, indices, *known.values()]
+        torch.ops.tpkd.losses_and_directions(student.float(), parts, labels, None, 0.5, 1.0, True, temperature)
     except ValueError:
         if good:
             raise
@@ -188,7 +184,7 @@ def run_operator(seed: int) -> None:
     labels = torch.randint(num_classes, (rows,))
     labels[rng.randrange(rows)] = rng.choice((-1, num_classes, 2**40, -(2**63), 2**63 - 1))
     try:
-        torch.ops.tpkd.losses_and_directions(student, teacher, labels, *NOT_GIVEN, 0.5, 1.0, 1.0, True)
+        torch.ops.tpkd.losses_and_directions(student, [teacher], labels, None, 0.5, 1.0, True, 1.0)
     except ValueError:
         return
     raise AssertionError(f"{seed}: the operator took labels that are not classes")
@@ -231,9 +227,7 @@ def run_with_a_thread_that_changes_labels(calls: int) -> None:
             leaf = student.requires_grad_()
             try:
                 tpkd_loss(leaf, teacher, labels)
-                torch.ops.tpkd.losses_and_directions(
-                    student.detach(), teacher, labels, *[None] * 5, 0.5, 1.0, 1.0, True
-                )
+                torch.ops.tpkd.losses_and_directions(student.detach(), [teacher], labels, None, 0.5, 1.0, True, 1.0)
             except ValueError:
                 refused += 1
     finally:

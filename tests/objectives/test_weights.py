@@ -28,7 +28,8 @@ from tpkd.objectives import (
     tpkd_loss,
     xe_kl_loss,
 )
-from tpkd.objectives.kernels.cpu import has_kernel, takes
+from tpkd.objectives.kernels import code_for
+from tpkd.objectives.kernels.cpu import has_kernel
 
 WEIGHTED = [case for case in CASES if case.objective().takes_weights]
 REFUSING = [case for case in CASES if not case.objective().takes_weights]
@@ -282,8 +283,8 @@ def test_the_kernel_weighs_as_the_tensor_code_does(kind, reduction):
     student[none] = torch.nan
     expected = weighted_step(tpkd_loss, student, teacher, labels, sample_weights=weights, reduction=reduction)
     narrow = student.float(), teacher.float(), labels.float() if kind != "hard" else labels
-    assert takes(*narrow)
-    assert not takes(student, teacher, labels)
+    assert code_for(*narrow) == "cpu"
+    assert code_for(student, teacher, labels) == "tensor"
     found = weighted_step(tpkd_loss, *narrow, sample_weights=weights.float(), reduction=reduction)
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a.double(), b, atol=2e-5, rtol=2e-5)  # sums over 1500 classes in float32

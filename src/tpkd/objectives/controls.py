@@ -35,12 +35,8 @@ class SafeFullKL(DirectionObjective):
     control = True
     ablation = ("Safe full-KL", "h + Π(p − t)/2")
     teacher_average = "probabilities"
+    takes_top_k = False  # the full-imitation gradient needs every class
     paper_accuracy = PaperAccuracy(vision=(87.21, 0.04), text=(93.33, 0.29))
-
-    @property
-    def takes_top_k(self) -> bool:
-        """No: the full-imitation gradient needs every class."""
-        return False
 
     def row_values(self, student: Tensor, teacher: Tensor | TopK, labels: Tensor) -> Tensor:
         """L_CE + beta L_T."""

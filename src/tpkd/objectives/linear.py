@@ -13,6 +13,7 @@ from tpkd.geometry.inputs import TPKD_NEEDS_THREE_CLASSES, check_logits, check_p
 from tpkd.geometry.top_k import TopK, check_top_k_range
 from tpkd.objectives.injection import inject_gradients, refuse_second_derivative, refuse_transforms, scale_rows
 from tpkd.objectives.kernels import values_and_direction
+from tpkd.objectives.kernels.batch import Batch
 from tpkd.objectives.reduction import check_reduction, denominator, flat_labels
 from tpkd.objectives.weights import weight_rows
 
@@ -190,17 +191,9 @@ def _accumulate(
         # An ignored row may hold NaN, and zero times NaN would spread to every class of the weight.
         rows = features[part] if mask is None else features[part].masked_fill(~mask.unsqueeze(-1), 0.0)
         logits = linear(rows, head_weight, bias)
-        found = values_and_direction(
-            logits,
-            lesson.teacher[part],
-            lesson.labels[part],
-            mask,
-            lesson.beta,
-            1.0,
-            any(wanted),
-            temperature=lesson.temperature,
-            overwrite=True,
-        )
+        rows_of_teacher, classes = lesson.teacher[part], lesson.labels[part]
+        settings = (lesson.beta, 1.0, any(wanted), lesson.temperature)
+        found = values_and_direction(Batch(logits, rows_of_teacher, classes, mask, *settings, overwrite=True))
         values.append(found.losses)
         direction = found.direction
         if direction is None:

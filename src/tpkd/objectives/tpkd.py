@@ -1,11 +1,12 @@
 """The protected loss: its gradient is the paper's direction, its value what is left to learn."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
+from torch.compiler import is_compiling
 
 from tpkd.geometry.correct import check_support
 from tpkd.geometry.directions import check_beta, named_direction
@@ -14,15 +15,9 @@ from tpkd.geometry.inputs import can_read_values, check_ignore_index, check_posi
 from tpkd.geometry.top_k import TopK, check_top_k_batch
 from tpkd.objectives.base import PaperAccuracy, TeacherAverage
 from tpkd.objectives.injection import inject_direction, refuse_transforms
-from tpkd.objectives.kernels import cpu, values_and_direction
-from tpkd.objectives.reduction import (
-    check_class_axis,
-    check_reduction,
-    denominator,
-    flat_labels,
-    logit_rows,
-    soft_rows,
-)
+from tpkd.objectives.kernels import code_for, values_and_direction
+from tpkd.objectives.kernels.batch import Batch, parts_of
+from tpkd.objectives.reduction import check_class_axis, check_reduction, denominator, flat_labels, logit_rows, soft_rows
 from tpkd.objectives.registry import register
 from tpkd.objectives.row_objective import RowObjective
 from tpkd.objectives.weights import weight_rows
@@ -89,67 +84,43 @@ def tpkd_loss(
     check_beta(beta)
     check_positive("temperature", temperature)
     refuse_transforms(student_logits)
-    class_axis = check_class_axis(student_logits, {"teacher_logits": teacher_logits}, min_classes=3)
     check_reduction(reduction, num_items, weighted=sample_weights is not None)
+    class_axis = check_class_axis(student_logits, {"teacher_logits": teacher_logits}, min_classes=3)
     shape = student_logits.shape
     position_shape, num_classes = shape[:class_axis] + shape[class_axis + 1 :], shape[class_axis]
     z, zt = logit_rows(student_logits, class_axis), logit_rows(teacher_logits.detach(), class_axis)
     valid: Tensor | None = None
     if not (isinstance(labels, Tensor) and labels.is_floating_point()):
         y, valid = flat_labels(labels, position_shape, num_classes, ignore_index)
-    elif labels.shape == shape and cpu.checks_labels(z, zt, labels) and sample_weights is None:
+    elif labels.shape == shape and sample_weights is None and code_for(z, zt, labels) == "cpu" and not is_compiling():
         y = logit_rows(labels.detach(), class_axis)  # the kernel looks at them
     else:
         y, valid = soft_rows(labels, shape, class_axis, computation_dtype(student_logits, teacher_logits))
         check_support(y > 0)
         if can_read_values(y) and ((y > 0).sum(-1) == 1).all():
             y = y.argmax(-1)  # one class each: the same bits as labels
-    weights: Tensor | None = None
-    if sample_weights is not None:
-        weights, valid = weight_rows(sample_weights, position_shape, computation_dtype(z, zt), valid)
-    losses = protected_rows(
-        z,
-        zt,
-        y,
-        valid,
-        beta=float(beta),
-        temperature=float(temperature),
-        reduction=reduction,
-        num_items=num_items,
-        weights=weights,
-    )
-    return losses.reshape(position_shape) if reduction == "none" else losses
+    batch = Batch(z, zt, y, valid, float(beta), 1.0, z.requires_grad and torch.is_grad_enabled(), float(temperature))
+    return _reduced(batch, position_shape, reduction, num_items, sample_weights)
 
 
-def protected_rows(
-    z: Float[Tensor, "rows K"],
-    zt: Float[Tensor, "rows K"] | TopK,
-    y: Shaped[Tensor, "..."],
-    valid: Bool[Tensor, "rows"] | None,
-    *,
-    beta: float,
-    temperature: float,
+def _reduced(
+    batch: Batch,
+    position_shape: torch.Size,
     reduction: str,
     num_items: float | Tensor | None,
-    weights: Float[Tensor, "rows"] | None = None,
+    sample_weights: Tensor | None,
 ) -> Float[Tensor, "..."]:
-    """The reduced loss of rows that were checked, by whichever code computes it fastest.
-
-    `weights` are zero where a row is not valid.
-
-    Example:
-        >>> import torch
-        >>> rows = torch.zeros(2, 3), torch.zeros(2, 3), torch.tensor([0, 1]), None
-        >>> protected_rows(*rows, beta=0.5, temperature=1.0, reduction="sum", num_items=None)
-        tensor(2.1972)
-    """
+    """The reduced loss of rows that were checked, by whichever code computes it fastest."""
+    z, valid, weights = batch.student, batch.valid, None
+    if sample_weights is not None:
+        dtype = computation_dtype(z, parts_of(batch.teacher)[0])
+        weights, valid = weight_rows(sample_weights, position_shape, dtype, valid)  # zero where a row is not valid
     count = denominator(z.shape[0], valid, num_items, weights) if reduction == "mean" else 1
     # A known weight of all rows goes straight into the gradient. Not in float16, which would lose small entries that a
     # loss scale saves: there, as with a weight for each row, the backward pass multiplies.
     is_weighted = isinstance(count, int) and reduction != "none" and z.dtype != torch.float16 and weights is None
     weight = 1 / int(count) if is_weighted else 1.0
-    wanted = z.requires_grad and torch.is_grad_enabled()
-    found = values_and_direction(z.detach(), zt, y, valid, beta, weight, wanted, temperature=temperature)
+    found = values_and_direction(batch._replace(student=z.detach(), valid=valid, weight=weight))
     losses = found.total if is_weighted else found.losses
     if found.ignored and reduction == "mean" and num_items is None:
         # The mean was taken over all rows, because looking for rows of zeros first would cost a pass over the labels.
@@ -162,7 +133,9 @@ def protected_rows(
         losses = inject_direction(z, found.direction, losses)
     if weights is not None:
         losses = losses * weights  # the backward pass does the same to the directions
-    return losses if is_weighted or reduction == "none" else losses.sum() / count
+    if reduction == "none":
+        return losses.reshape(position_shape)
+    return losses if is_weighted else losses.sum() / count
 
 
 def top_k_loss(
@@ -195,22 +168,9 @@ def top_k_loss(
     check_top_k_batch(student_logits, teacher_logits, labels, ignore_index=ignore_index)
     num_classes, position_shape = student_logits.shape[-1], student_logits.shape[:-1]
     y, valid = flat_labels(labels, position_shape, num_classes, ignore_index)
-    weights: Tensor | None = None
-    if sample_weights is not None:
-        dtype = computation_dtype(student_logits, teacher_logits.log_probs)
-        weights, valid = weight_rows(sample_weights, position_shape, dtype, valid)
-    losses = protected_rows(
-        student_logits.reshape(-1, num_classes),
-        teacher_logits.rows(),
-        y,
-        valid,
-        beta=float(beta),
-        temperature=float(temperature),
-        reduction=reduction,
-        num_items=num_items,
-        weights=weights,
-    )
-    return losses.reshape(position_shape) if reduction == "none" else losses
+    z, wanted = student_logits.reshape(-1, num_classes), student_logits.requires_grad and torch.is_grad_enabled()
+    batch = Batch(z, teacher_logits.rows(), y, valid, float(beta), 1.0, wanted, float(temperature))
+    return _reduced(batch, position_shape, reduction, num_items, sample_weights)
 
 
 class TPKDLoss(nn.Module):
@@ -278,16 +238,8 @@ class DirectionObjective(RowObjective):
     source = "Yuan & Tao, Task-Preserving Knowledge Distillation"
     min_classes = 3
     takes_soft_labels = True
-
-    @property
-    def takes_top_k(self) -> bool:
-        """At every temperature: the student completes what was cut."""
-        return True
-
-    @property
-    def teacher_average(self) -> TeacherAverage | None:
-        """Conditionals, which are all that is learned from the teacher."""
-        return "conditionals"
+    takes_top_k = True  # at every temperature: the student completes what was cut
+    teacher_average: ClassVar[TeacherAverage | None] = "conditionals"  # which are all that is learned from the teacher
 
     @property
     def step_temperature(self) -> float:

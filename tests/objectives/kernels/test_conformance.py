@@ -6,18 +6,23 @@ so that batches are smaller there. What Triton does not take, such as float64, g
 
 import math
 import os
+from dataclasses import replace
 
 import pytest
 import torch
 from benchmarks.memory import peak_bytes
 from torch import Tensor
 
+from objectives.beyond import Expected, expected_soft, expected_top_k, soft_labels, truncated
 from strategies import KINDS, all_kinds, make_pairs
 from tolerances import EXACT
 from tpkd.geometry.directions import directions
 from tpkd.geometry.divergences import conditional_loss, label_loss
 from tpkd.geometry.split import split
-from tpkd.objectives.kernels import code_for, cpu, tensor, values_and_direction
+from tpkd.geometry.top_k import TopK
+from tpkd.objectives.kernels import TAKES, code_for, cpu, tensor, values_and_direction
+from tpkd.objectives.kernels.batch import Batch
+from tpkd.objectives.top_k import top_k_tpkd_loss
 from tpkd.objectives.tpkd import tpkd_loss
 
 GPU = os.environ.get("TRITON_INTERPRET") == "1"
@@ -39,6 +44,14 @@ def few(count: int) -> int:
     return max(2, count // 25) if GPU else count
 
 
+def taken_by(code: str, dtype: torch.dtype, *, top_k: bool = False, soft: bool = False) -> str:
+    """Which code computes a batch where `code` is there, as the table says."""
+    takes = TAKES.get(code)
+    if takes is None or dtype not in takes.student or top_k > takes.top_k or soft > takes.soft_labels:
+        return "tensor"
+    return code
+
+
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -55,10 +68,10 @@ def reference(student: Tensor, teacher: Tensor, labels: Tensor, beta: float = 0.
     return values, directions(z, zt, labels, beta=beta).update
 
 
-def fast(student: Tensor, teacher: Tensor, labels: Tensor, **settings: object) -> tuple[Tensor, Tensor]:
+def fast(student: Tensor, *others: Tensor, loss=tpkd_loss, **settings: object) -> tuple[Tensor, Tensor]:
     """The loss and the gradient of its sum."""
     student = student.detach().clone().requires_grad_()
-    loss = tpkd_loss(student, teacher, labels, **settings)
+    loss = loss(student, *others, **settings)
     loss.sum().backward()
     assert student.grad is not None
     return loss.detach(), student.grad
@@ -133,7 +146,8 @@ def test_a_label_far_ahead_of_the_others_in_logits_that_are_written_over(rows):
     labels = torch.arange(rows)
     student.fill_diagonal_(50.0)
     _, expected = reference(student, teacher, labels)
-    direction = values_and_direction(student, teacher, labels, None, 0.5, 1.0, True, overwrite=True).direction
+    batch = Batch(student, teacher, labels, None, 0.5, 1.0, True, overwrite=True)
+    direction = values_and_direction(batch).direction
     assert direction is student
     assert_rows_close(direction, expected, tolerance(torch.float32, 1000))
 
@@ -367,6 +381,7 @@ def test_reads_no_value_off_the_cpu(reduction, dtype):
 
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 def test_compiled_equals_eager(reduction):
+    torch.compiler.reset()  # or recompiling for other settings comes to its limit
     student, teacher, labels = all_kinds(few(100), 300, seed=9, dtype=torch.float32)
     labels[::7] = -100
     student[labels == -100] = torch.nan
@@ -395,3 +410,76 @@ def test_a_bad_label_is_found_in_every_layout():
     student = torch.zeros(2, 3, 4)
     with pytest.raises(ValueError, match=r"labels: .* got 3 at position \(1, 2\)"):
         tpkd_loss(student, student, torch.tensor([[0, 1, 2, 0], [0, 1, 3, 0]]))
+
+
+BEYOND = [(4, 12), (65, 12), (300, 12), (5000, 3), (21841, 2), (151936, 2), (200000, 2)]
+"""Classes, and rows of them: the independent truth is a loop over rows."""
+
+
+@pytest.mark.parametrize(("num_classes", "rows"), BEYOND)
+@pytest.mark.parametrize("temperature", [1.0, 4.0])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_soft_labels_equal_the_loops(code, dtype, temperature, num_classes, rows):
+    student, teacher, _ = make_pairs("random", rows, num_classes, seed=20, dtype=dtype)
+    shares = soft_labels(rows, num_classes, 3, seed=20).to(torch.promote_types(dtype, torch.float32))
+    assert code_for(student, teacher, shares) == taken_by(code, dtype, soft=True)
+    expected = expected_soft(student, teacher, shares.double(), temperature=temperature)
+    shares[1], student[1], teacher[1] = 0.0, torch.nan, torch.inf  # ignored
+    assert_equals_the_loops(fast(student, teacher, shares, temperature=temperature, reduction="none"), expected)
+
+
+@pytest.mark.parametrize(("num_classes", "rows"), [(3, 12), *BEYOND])
+@pytest.mark.parametrize("temperature", [1.0, 4.0])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_truncated_teachers_equal_the_loops(code, dtype, temperature, num_classes, rows):
+    student, teacher, labels = make_pairs("random", rows, num_classes, seed=21, dtype=dtype)
+    top_k = truncated(teacher, labels, min(5, num_classes - 1))
+    top_k = replace(top_k, log_probs=top_k.log_probs.to(torch.promote_types(dtype, torch.float32)))
+    log_probs, indices = top_k.log_probs, top_k.indices
+    if num_classes > 4:
+        indices[0, 0], log_probs[-1, -1] = -1, -torch.inf  # an empty place, and a class that is known to have nothing
+    known = {"label_log_probs": top_k.label_log_probs, "rest_log_probs": top_k.rest_log_probs}
+    assert code_for(student, top_k, labels) == taken_by(code, dtype, top_k=True)
+    expected = expected_top_k(student, top_k, labels, temperature=temperature)
+    labels[1], student[1], log_probs[1] = -100, torch.nan, torch.nan  # ignored
+    settings = {"temperature": temperature, "reduction": "none", "loss": top_k_tpkd_loss}
+    assert_equals_the_loops(fast(student, log_probs, indices, labels, **known, **settings), expected)
+
+
+def assert_equals_the_loops(found: tuple[Tensor, Tensor], expected: Expected) -> None:
+    """But for row 1, which is ignored."""
+    values, gradient = found
+    exact = tolerance(gradient.dtype, gradient.shape[-1])
+    assert values[1] == 0
+    assert not gradient[1].any()
+    kept = torch.arange(len(values)) != 1
+    largest_term = expected.directions[kept].abs().amax(-1, keepdim=True).clamp(min=1.0)
+    assert_rows_close(gradient[kept], expected.directions[kept], exact, largest_term)
+    rounding = max(EXACT[values.dtype], 1e-12) * 5
+    torch.testing.assert_close(values[kept].double(), expected.losses[kept], rtol=rounding, atol=rounding)
+
+
+@pytest.mark.parametrize("num_classes", [3, 100, 1000, 20000])
+@pytest.mark.parametrize("temperature", [0.5, 4.0])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_temperature_equals_the_reference(code, dtype, temperature, num_classes):
+    student, teacher, labels = make_pairs("random", 3, num_classes, seed=22, dtype=dtype)
+    assert code_for(student, teacher, labels) == taken_by(code, dtype)
+    z, zt = student.double(), teacher.double()
+    values, gradient = fast(student, teacher, labels, temperature=temperature, reduction="none")
+    expected = directions(z, zt, labels, temperature=temperature).update
+    assert_rows_close(gradient, expected, tolerance(dtype, num_classes), largest_term=temperature)
+    losses = label_loss(z, labels) + 0.5 * conditional_loss(z, zt, labels, temperature=temperature)
+    torch.testing.assert_close(values.double(), losses, rtol=5e-6, atol=5e-6)
+
+
+@pytest.mark.parametrize("teacher_dtype", DTYPES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_table_says_which_code_computes_a_batch(code, dtype, teacher_dtype):
+    z, zt, y = torch.zeros(2, 5, dtype=dtype), torch.zeros(2, 5, dtype=teacher_dtype), torch.tensor([0, 1])
+    takes = TAKES.get(code)
+    whole = takes is not None and dtype in takes.student and teacher_dtype in takes.teacher
+    top_k, soft = TopK(zt[:, :2], torch.tensor([[2, 3]] * 2)), torch.eye(5)[y]
+    assert code_for(z, zt, y) == (code if whole else "tensor")
+    assert code_for(z, top_k, y) == (code if whole and takes.top_k else "tensor")
+    assert code_for(z, zt, soft) == (code if whole and takes.soft_labels else "tensor")

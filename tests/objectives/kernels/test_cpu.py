@@ -17,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from strategies import INTEGER_TYPES, all_kinds, labels_of_type, make_pairs
 from tolerances import EXACT
 from tpkd.objectives.kernels import cpu
+from tpkd.objectives.kernels.batch import Batch
 from tpkd.objectives.tpkd import TPKDLoss, tpkd_loss
 
 pytestmark = pytest.mark.skipif(
@@ -39,7 +40,6 @@ def calls(monkeypatch):
     kernel = cpu._kernel
 
     class Watched:
-        LANES = kernel.LANES
         scratch_bytes = kernel.scratch_bytes
 
         @staticmethod
@@ -233,14 +233,14 @@ def test_labels_are_read_once():
     rows, num_classes = 600, 20_000
     teacher = torch.randn(1, num_classes, generator=torch.Generator().manual_seed(0)).expand(rows, -1)
     student, labels = torch.empty(rows, num_classes), torch.empty(rows, dtype=torch.long)
-    batch = (student, teacher, labels, None, 0.5, 1.0, True)
+    batch = Batch(student, teacher, labels, None, 0.5, 1.0, True, overwrite=True)
     for _ in range(20):
         student.zero_()[:, 0] = 7.0
         labels.zero_()
         expected = tpkd_loss(student[:1], teacher[:1], labels[:1])
         with ThreadPoolExecutor(1) as pool:
             # The direction replaces the student row by row, which shows how far the kernel is.
-            work = pool.submit(cpu.values_and_direction, *batch, overwrite=True)
+            work = pool.submit(cpu.values_and_direction, batch)
             while student[0, 0] == 7.0 and not work.done():
                 pass
             labels.fill_(1)
@@ -257,7 +257,7 @@ def test_the_operator_keeps_the_rules_of_operators(dtype):
     student, teacher, labels = make_pairs("random", 6, 10, seed=1, dtype=dtype)
     for valid in (None, labels != 3):
         for wanted in (True, False):
-            given = (student, teacher, labels, valid, *[None] * 4, 0.5, 1.0, 1.0, wanted)
+            given = (student, [teacher], labels, valid, 0.5, 1.0, wanted, 1.0)
             torch.library.opcheck(torch.ops.tpkd.losses_and_directions.default, given)
 
 
@@ -280,7 +280,7 @@ def test_a_compiled_graph_without_a_gradient_makes_none():
     compiled = torch.compile(tpkd_loss, backend="aot_eager", fullgraph=True)
     with torch.no_grad():
         assert compiled(student, teacher, labels) == tpkd_loss(student, teacher, labels) == torch.inf
-    graph_inputs = (student, teacher, labels, *[None] * 5, 0.5, 1.0, 1.0, False)
+    graph_inputs = (student, [teacher], labels, None, 0.5, 1.0, False, 1.0)
     assert torch.ops.tpkd.losses_and_directions(*graph_inputs)[1].numel() == 0
 
 

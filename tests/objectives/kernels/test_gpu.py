@@ -3,6 +3,8 @@
 The numbers are computed in the environment of `make test-triton` alone; the battery is in `test_conformance.py`.
 """
 
+import itertools
+import json
 import sys
 import types
 
@@ -13,9 +15,9 @@ from torch import Tensor
 from strategies import make_pairs
 from tpkd.geometry.directions import directions
 from tpkd.geometry.divergences import conditional_loss, label_loss
-from tpkd.geometry.top_k import TopK
-from tpkd.objectives.kernels import cpu, gpu, values_and_direction
-from tpkd.objectives.kernels.gpu import num_warps, takes, why_not
+from tpkd.objectives.kernels import code_for, cpu, gpu, values_and_direction
+from tpkd.objectives.kernels.batch import Batch
+from tpkd.objectives.kernels.gpu import SIZES, choose_sizes, why_not
 from tpkd.objectives.linear import linear_tpkd_loss
 from tpkd.objectives.tpkd import tpkd_loss
 
@@ -47,7 +49,7 @@ def test_without_triton_or_with_an_old_one_the_tensor_code_takes_over(monkeypatc
     monkeypatch.setattr(cpu, "_kernel", None)
     batch = make_pairs("random", 4, 10, seed=0, dtype=torch.float32)
     assert why_not().startswith(said)
-    assert not takes(*batch)
+    assert code_for(*batch) == "tensor"
     assert tpkd_loss(*batch).isfinite()
 
 
@@ -61,9 +63,84 @@ def test_a_triton_that_cannot_be_loaded_is_told(monkeypatch):
 
 
 def test_a_program_has_at_most_1024_threads():
-    for block in (2**power for power in range(2, 15)):
-        for warp_size in (32, 64):
-            assert 1 <= num_warps(block, warp_size) * warp_size <= 1024
+    for sizes, power, warp_size in itertools.product(SIZES, range(2, 15), (32, 64)):
+        assert 1 <= sizes.num_warps(2**power, warp_size) * warp_size <= 1024
+    assert [SIZES[0].num_warps(*given) for given in ((2**14, 32), (2**14, 64), (64, 32))] == [32, 16, 1]
+
+
+@pytest.fixture
+def on_a_device(monkeypatch):
+    """Logits that say they are on a GPU, and how long each of the sizes takes there."""
+    monkeypatch.setattr(gpu, "_chosen", {})
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.delenv("TPKD_AUTOTUNE", raising=False)
+
+    class OnDevice(Tensor):
+        is_cuda = True
+
+    taken = dict.fromkeys(SIZES, 1.0)
+    asked = []
+
+    def milliseconds(run, tensors, sizes):
+        run(tensors, sizes)
+        asked.append(sizes)
+        return taken[sizes]
+
+    monkeypatch.setattr(gpu, "_milliseconds", milliseconds)
+    rows = [torch.zeros(2000, 5).as_subclass(OnDevice) for _ in range(3)]
+    tensors = (*rows, torch.zeros(2000, dtype=torch.long), torch.ones(2000, dtype=torch.uint8), torch.zeros(2000))
+    return types.SimpleNamespace(tensors=tensors, taken=taken, asked=asked, run=lambda tensors, sizes: None)
+
+
+def test_the_fastest_sizes_are_chosen_once_and_stay(on_a_device):
+    fastest = SIZES[2]
+    on_a_device.taken[fastest] = 0.5
+    assert choose_sizes(on_a_device.run, on_a_device.tensors, True) == fastest
+    assert sorted(on_a_device.asked) == sorted(SIZES)
+    on_a_device.taken[fastest] = 9.0
+    assert choose_sizes(on_a_device.run, on_a_device.tensors, True) == fastest
+    assert len(on_a_device.asked) == len(SIZES)
+    assert choose_sizes(on_a_device.run, on_a_device.tensors, False) == SIZES[0]  # another kind of batch
+
+
+def test_noise_changes_no_sizes(on_a_device):
+    on_a_device.taken[SIZES[1]] = 0.97
+    assert choose_sizes(on_a_device.run, on_a_device.tensors) == SIZES[0]
+
+
+def test_what_is_tried_writes_elsewhere_and_on_few_rows(on_a_device):
+    seen = []
+
+    def run(tensors, sizes):
+        seen.append(tensors)
+        tensors[2].fill_(7.0)
+        tensors[5].fill_(7.0)
+
+    choose_sizes(run, on_a_device.tensors)
+    assert {len(tensors[0]) for tensors in seen} == {gpu._TIMED_ROWS}
+    assert not on_a_device.tensors[2].any()
+    assert not on_a_device.tensors[5].any()
+
+
+@pytest.mark.parametrize("reason", ["environment", "deterministic", "capturing", "no device"])
+def test_where_nothing_may_be_tried_the_fixed_sizes_are_used(on_a_device, monkeypatch, reason):
+    on_a_device.taken[SIZES[1]] = 0.1
+    tensors = on_a_device.tensors
+    if reason == "environment":
+        monkeypatch.setenv("TPKD_AUTOTUNE", "0")
+    elif reason == "deterministic":
+        monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    elif reason == "capturing":
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    else:
+        tensors = tuple(tensor.as_subclass(Tensor) for tensor in tensors)
+    assert choose_sizes(on_a_device.run, tensors) == SIZES[0]
+    assert on_a_device.asked == []
+    if reason == "capturing":  # and for good: other sizes would give other bits
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+        assert choose_sizes(on_a_device.run, tensors) == SIZES[0]
+        assert on_a_device.asked == []
 
 
 def reference(student: Tensor, teacher: Tensor, labels: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -74,7 +151,9 @@ def reference(student: Tensor, teacher: Tensor, labels: Tensor, temperature: flo
 
 def assert_equals_the_reference(batch, temperature: float, exact: float) -> None:
     """Within `exact` of each row's largest entry, and bit-equal in a second run."""
-    found, again = (gpu.values_and_direction(*batch, None, 0.5, 1.0, True, temperature=temperature) for _ in range(2))
+    found, again = (
+        gpu.values_and_direction(Batch(*batch, None, 0.5, 1.0, True, temperature=temperature)) for _ in range(2)
+    )
     losses, expected = reference(*batch, temperature)
     assert torch.equal(found.losses, again.losses)
     assert torch.equal(found.direction, again.direction)
@@ -111,9 +190,9 @@ def test_a_part_of_a_long_row_may_be_ruled_out():
     student, teacher, labels = make_pairs("random", 2, 20_000, seed=2, dtype=torch.float32)
     labels[:] = 3
     for logits in (student, teacher):
-        logits[0, gpu.PART : 2 * gpu.PART] = -torch.inf
+        logits[0, SIZES[0].part : 2 * SIZES[0].part] = -torch.inf
     kept = student[0].isfinite()
-    found = gpu.values_and_direction(student, teacher, labels, None, 0.5, 1.0, True)
+    found = gpu.values_and_direction(Batch(student, teacher, labels, None, 0.5, 1.0, True))
     losses, expected = reference(student[:1, kept], teacher[:1, kept], labels[:1], 1.0)
     torch.testing.assert_close(found.losses[:1].double(), losses, rtol=5e-6, atol=0)
     torch.testing.assert_close(found.direction[:1, kept].double(), expected, rtol=0, atol=1e-6)
@@ -121,15 +200,27 @@ def test_a_part_of_a_long_row_may_be_ruled_out():
 
 
 @interpreted
+@pytest.mark.parametrize("sizes", SIZES[1:])
+@pytest.mark.parametrize("num_classes", [1000, 20_000])
+def test_all_sizes_give_the_same_up_to_rounding(monkeypatch, num_classes, sizes):
+    batch = Batch(*make_pairs("random", 2, num_classes, seed=2, dtype=torch.float32), None, 0.5, 1.0, True)
+    expected = gpu.values_and_direction(batch)
+    monkeypatch.setattr(gpu, "choose_sizes", lambda *given: sizes)
+    found = gpu.values_and_direction(batch)
+    torch.testing.assert_close(found.losses, expected.losses, rtol=5e-6, atol=0)
+    torch.testing.assert_close(found.direction, expected.direction, rtol=0, atol=1e-6)
+
+
+@interpreted
 @pytest.mark.parametrize("num_classes", [40, 20_000])
 def test_ignored_rows_and_strides(num_classes):
     student, teacher, labels = make_pairs("random", 4, num_classes, seed=3, dtype=torch.float32)
     valid = torch.tensor([True, False, True, True])
-    expected = gpu.values_and_direction(student, teacher, labels, None, 0.5, 1.0, True)
+    expected = gpu.values_and_direction(Batch(student, teacher, labels, None, 0.5, 1.0, True))
     student[1], teacher[1] = torch.nan, torch.inf
     wide = torch.cat([student, student], -1)[:, :num_classes]
     every_other = teacher.repeat_interleave(2, 0)[::2]
-    found = gpu.values_and_direction(wide, every_other, labels, valid, 0.5, 1.0, True)
+    found = gpu.values_and_direction(Batch(wide, every_other, labels, valid, 0.5, 1.0, True))
     assert torch.equal(found.losses[valid], expected.losses[valid])
     assert torch.equal(found.direction[valid], expected.direction[valid])
     assert found.losses[1] == 0
@@ -140,8 +231,8 @@ def test_ignored_rows_and_strides(num_classes):
 @pytest.mark.parametrize("num_classes", [40, 20_000])
 def test_the_direction_may_take_the_place_of_the_student(num_classes):
     batch = make_pairs("random", 2, num_classes, seed=4, dtype=torch.float32)
-    expected = gpu.values_and_direction(*batch, None, 0.5, 1.0, True)
-    found = gpu.values_and_direction(*batch, None, 0.5, 1.0, True, overwrite=True)
+    expected = gpu.values_and_direction(Batch(*batch, None, 0.5, 1.0, True))
+    found = gpu.values_and_direction(Batch(*batch, None, 0.5, 1.0, True, overwrite=True))
     assert found.direction is batch.student
     assert torch.equal(found.direction, expected.direction)
 
@@ -157,7 +248,7 @@ def test_a_label_out_of_range_stops_the_program(monkeypatch, num_classes, label)
     student, teacher, labels = make_pairs("random", 2, num_classes, seed=5, dtype=torch.float32)
     labels[1] = label
     with pytest.raises(Exception, match="expected class indices from 0 to K - 1"):
-        gpu.values_and_direction(student, teacher, labels, None, 0.5, 1.0, True)
+        gpu.values_and_direction(Batch(student, teacher, labels, None, 0.5, 1.0, True))
 
 
 @interpreted
@@ -181,13 +272,10 @@ def test_linear_heads_and_compiled_graphs_use_it(monkeypatch):
 def test_what_it_does_not_take_goes_to_the_tensor_code(monkeypatch):
     monkeypatch.setattr(cpu, "_kernel", None)
     z, zt, y = make_pairs("random", 3, 10, seed=6, dtype=torch.float32)
-    assert takes(z, zt, y)
-    assert not takes(z.double(), zt, y)
-    assert not takes(z, zt, torch.eye(10)[y])
-    assert not takes(z, TopK(zt[:, :2].log_softmax(-1), torch.tensor([[0, 1]] * 3)), y)
-    assert not takes(z, torch._efficientzerotensor(3, 10), y)
-    assert not takes(z.to("meta"), zt, y)
-    assert values_and_direction(z[:0], zt[:0], y[:0], None, 0.5, 1.0, True).losses.shape == (0,)
+    assert code_for(z, zt, y) == "gpu"
+    assert code_for(z, torch._efficientzerotensor(3, 10), y) == "tensor"
+    assert code_for(z.to("meta"), zt, y) == "tensor"
+    assert values_and_direction(Batch(z[:0], zt[:0], y[:0], None, 0.5, 1.0, True)).losses.shape == (0,)
 
 
 @interpreted
@@ -197,6 +285,27 @@ def test_it_moves_few_more_bytes_than_it_must(num_classes):
 
     moved, least = traffic(num_classes, torch.bfloat16)
     assert least <= moved <= least * (MOST_WHOLE if num_classes <= gpu.LONGEST_WHOLE_ROW else MOST_IN_PARTS)
+
+
+def test_the_counts_in_the_record_keep_their_limits_and_are_on_the_page(tmp_path):
+    """`make bench-gpu-counts` wrote them; the page shows them as counts."""
+    pytest.importorskip("entmax")  # which the page's other numbers need
+    from benchmarks.gpu_counts import MOST_IN_PARTS, MOST_WHOLE, RECORD, SHAPES, TARGETS
+    from benchmarks.report import GPU_COUNTS, _gpu_counts
+
+    assert RECORD == GPU_COUNTS
+    counted = json.loads(RECORD.read_text())
+    assert {row[0] for row in counted["bytes"]} == set(SHAPES)
+    for num_classes, _, moved, least in counted["bytes"]:
+        assert least <= moved <= least * (MOST_WHOLE if num_classes <= gpu.LONGEST_WHOLE_ROW else MOST_IN_PARTS)
+    assert len({row[1] for row in counted["registers"]}) == len(TARGETS)
+    assert all(spilled == 0 for *_, spilled in counted["registers"])
+    page = "\n\n".join(_gpu_counts())
+    assert "These are counts, not times" in page
+    assert f"{counted['bytes'][0][2]:,}" in page
+    headings = 2 * 2  # of two tables: names, and the line below them
+    assert sum(line.startswith("|") for line in page.splitlines()) == headings + sum(map(len, counted.values()))
+    assert _gpu_counts(tmp_path / "none.json") == []
 
 
 @interpreted

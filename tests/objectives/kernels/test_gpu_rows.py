@@ -14,11 +14,12 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: str(target[1]))
+@pytest.mark.parametrize("sizes", gpu.SIZES, ids=str)
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
-def test_no_program_spills(target, dtype):
-    """At its widest block, where registers are scarcest, and in every other program."""
-    for name, constants in programs():
+def test_no_program_spills(target, dtype, sizes):
+    """At its widest block, where registers are scarcest, and in every other program, at all sizes to choose from."""
+    for name, constants in programs(sizes):
         if name == "whole_rows" and constants["BLOCK"] not in (2**10, gpu.LONGEST_WHOLE_ROW):
             continue
-        found = compiled(name, dtype, target, **constants)
+        found = compiled(name, dtype, target, sizes, **constants)
         assert found.spilled == 0, (name, constants)

@@ -19,24 +19,41 @@ Beyond the paper: with m correct classes the root is that of sum_j min(u_j - zet
 of 1 above; at a temperature T, u is T times the difference of the softened r and q; with a truncated teacher q is
 completed by r.
 
-The algorithm exists three times; the first that takes a batch computes it:
-
-| code     | device                | student                    | teacher                    | labels        |
-|----------|-----------------------|----------------------------|----------------------------|---------------|
-| `cpu`    | CPU, in C             | float32, bfloat16          | those, float16; also top k | classes, soft |
-| `gpu`    | NVIDIA, AMD in Triton | float32, bfloat16, float16 | the same                   | classes       |
-| `tensor` | any                   | any                        | any                        | any           |
+The algorithm exists three times: in C, in Triton and as tensor code. `TAKES` says what each of the first two computes,
+and the tensor code computes the rest.
 """
 
+from typing import NamedTuple
+
 import torch
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Float, Shaped
 from torch import Tensor
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from tpkd.geometry.correct import check_support
 from tpkd.geometry.top_k import TopK
 from tpkd.objectives.kernels import cpu, gpu, tensor
-from tpkd.objectives.kernels.tensor import Outcome
+from tpkd.objectives.kernels.batch import Batch, Outcome, parts_of
 from tpkd.objectives.reduction import soft_rows
+
+
+class Takes(NamedTuple):
+    """What a code takes; everything at any temperature, with any strides and masks."""
+
+    device: str
+    student: tuple[torch.dtype, ...]
+    teacher: tuple[torch.dtype, ...]
+    top_k: bool
+    """Truncated teachers."""
+    soft_labels: bool
+
+
+_ALL = (torch.float32, torch.bfloat16, torch.float16)
+TAKES = {
+    "cpu": Takes("CPU", student=_ALL[:2], teacher=_ALL, top_k=True, soft_labels=True),
+    "gpu": Takes("NVIDIA, AMD", student=_ALL, teacher=_ALL, top_k=False, soft_labels=False),
+}
+"""The first that takes a batch, and is there, computes it; else the code `tensor` does."""
 
 
 def code_for(
@@ -48,110 +65,87 @@ def code_for(
         >>> code_for(torch.zeros(2, 3, dtype=torch.float64), torch.zeros(2, 3), torch.tensor([0, 1]))
         'tensor'
     """
-    if cpu.takes(student, teacher, labels):
-        return "cpu"
-    return "gpu" if gpu.takes(student, teacher, labels) else "tensor"
+    if torch.compiler.is_exporting():  # an exported model runs without tpkd
+        return "tensor"
+    parts = parts_of(teacher)
+    for name, code in (("cpu", cpu), ("gpu", gpu)):
+        takes = TAKES[name]
+        if (
+            code.is_ready(student)
+            and student.dtype in takes.student
+            and parts[0].dtype in takes.teacher
+            and (takes.top_k or len(parts) == 1)
+            and (takes.soft_labels or not labels.is_floating_point())
+        ):
+            return name if _are_memory(student, *parts, labels) else "tensor"
+    return "tensor"
 
 
-def values_and_direction(
-    student: Float[Tensor, "rows K"],
-    teacher: Float[Tensor, "rows K"] | TopK,
-    labels: Shaped[Tensor, "..."],
-    valid: Bool[Tensor, "rows"] | None,
-    beta: float,
-    weight: float,
-    wanted: bool,
-    *,
-    temperature: float = 1.0,
-    overwrite: bool = False,
-) -> Outcome:
+def _are_memory(student: Tensor, *others: Tensor | None) -> bool:
+    """Whether pointers on one device hold the values: subclasses may keep them elsewhere, zero tensors have none."""
+    compiling, device = torch.compiler.is_compiling(), student.device
+    if not compiling and (torch.jit.is_tracing() or is_in_torch_dispatch_mode()):  # type: ignore
+        return False
+    return all(
+        type(given) is Tensor and given.device == device and (compiling or not given._is_zerotensor())
+        for given in (student, *others)
+        if given is not None
+    )
+
+
+def values_and_direction(batch: Batch) -> Outcome:
     """The loss of every row, `weight` times its direction in the dtype of the student, and `weight` times all losses.
-
-    Labels are classes `(rows,)` or probabilities `(rows, K)`. Losses and directions are zero where not valid. There is
-    no direction unless one is `wanted`; with `overwrite` it takes the place of the student.
 
     Example:
         >>> student, teacher = torch.tensor([[4.0, 1.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.5]])
-        >>> values_and_direction(student, teacher, torch.tensor([0]), None, 0.5, 1.0, True).direction
+        >>> values_and_direction(Batch(student, teacher, torch.tensor([0]), None, 0.5, 1.0, True)).direction
         tensor([[-0.1521,  0.2234, -0.0712]])
     """
-    given = (student, teacher, labels, valid, beta, weight, wanted)
-    code = code_for(student, teacher, labels)
-    if code == "tensor":
-        return tensor.values_and_direction(*given, temperature=temperature, overwrite=overwrite)
+    student, teacher, labels, *others = batch
+    if code_for(student, teacher, labels) == "tensor":
+        return tensor.values_and_direction(batch)
     if torch.compiler.is_compiling():
-        whole, parts = (None, cpu.top_k_parts(teacher)) if isinstance(teacher, TopK) else (teacher, (None,) * 4)
-        operands = (student, whole, labels, valid, *parts, beta, temperature, weight, wanted)
+        operands = (student, parts_of(teacher), labels, *others[:-1])
         losses, direction = torch.ops.tpkd.losses_and_directions(*operands)
-        return Outcome(losses, direction if wanted else None, losses.sum() * weight)
-    return _compute(*given, temperature, overwrite)
+        return Outcome(losses, direction if batch.wanted else None, losses.sum() * batch.weight)
+    return _compute(batch)
 
 
-def _compute(
-    student: Tensor,
-    teacher: Tensor | TopK,
-    labels: Tensor,
-    valid: Tensor | None,
-    beta: float,
-    weight: float,
-    wanted: bool,
-    temperature: float,
-    overwrite: bool,
-) -> Outcome:
+def _compute(batch: Batch) -> Outcome:
     """By the kernel of the device, which takes the batch; but for soft labels of more classes than it has room for."""
-    settings = (labels, valid, beta, weight, wanted)
-    if not (student.is_cpu and cpu.has_kernel()):
-        assert isinstance(teacher, Tensor)
-        return gpu.values_and_direction(student, teacher, *settings, temperature=temperature, overwrite=overwrite)
-    found = cpu.values_and_direction(student, teacher, *settings, temperature=temperature, overwrite=overwrite)
+    if not (batch.student.is_cpu and cpu.has_kernel()):
+        return gpu.values_and_direction(batch)
+    found = cpu.values_and_direction(batch)
     if found is not None:
         return found
-    labels, not_zero = soft_rows(labels, labels.shape, 1, torch.float32)
+    labels, not_zero = soft_rows(batch.labels, batch.labels.shape, 1, torch.float32)
     check_support(labels > 0)
+    valid = batch.valid
     counts = not_zero if valid is None else valid if not_zero is None else valid & not_zero
-    given = (student, teacher, labels, counts, beta, weight, wanted)
-    found = tensor.values_and_direction(*given, temperature=temperature, overwrite=overwrite)
+    found = tensor.values_and_direction(batch._replace(labels=labels, valid=counts))
     # As the kernel does: rows that were said to be ignored are not counted.
     return found._replace(ignored=int((~counts).sum()) if valid is None and counts is not None else 0)
 
 
-def _operator(
-    student: Tensor,
-    teacher: Tensor | None,
-    labels: Tensor,
-    valid: Tensor | None,
-    top_log_probs: Tensor | None,
-    top_indices: Tensor | None,
-    label_log_probs: Tensor | None,
-    rest_log_probs: Tensor | None,
-    beta: float,
-    temperature: float,
-    weight: float,
-    wanted: bool,
-) -> tuple[Tensor, Tensor]:
+def _operator(student: Tensor, teacher: list[Tensor], *others: object) -> tuple[Tensor, Tensor]:
     """The loss as one operator, which a compiled graph calls without looking inside. No direction is empty."""
-    given: Tensor | TopK | None = teacher
-    if given is None:
-        assert top_log_probs is not None
-        assert top_indices is not None
-        given = TopK(top_log_probs, top_indices, label_log_probs, rest_log_probs)
-    found = _compute(student, given, labels, valid, beta, weight, wanted, temperature, False)
+    given = teacher[0] if len(teacher) == 1 else TopK(*teacher)
+    found = _compute(Batch(student, given, *others))  # type: ignore[arg-type]
     return found.losses, student.new_empty(0) if found.direction is None else found.direction
 
 
 def _shapes(student: Tensor, *others: object) -> tuple[Tensor, Tensor]:
     # Not len(), which would bind the graph to one batch size.
     losses = student.new_empty(student.shape[0], dtype=torch.float32)
-    return losses, student.new_empty(student.shape if others[-1] else 0)
+    return losses, student.new_empty(student.shape if others[-2] else 0)
 
 
 if not hasattr(torch.ops.tpkd, "losses_and_directions"):  # operators outlive a module that is loaded again
     # Not custom_op: its checks on every call take as long as a small batch.
     torch.library.define(
         "tpkd::losses_and_directions",
-        "(Tensor student, Tensor? teacher, Tensor labels, Tensor? valid, Tensor? top_log_probs, Tensor? top_indices,"
-        " Tensor? label_log_probs, Tensor? rest_log_probs, float beta, float temperature, float weight, bool wanted)"
-        " -> (Tensor, Tensor)",
+        "(Tensor student, Tensor?[] teacher, Tensor labels, Tensor? valid, float beta, float weight, bool wanted,"
+        " float temperature) -> (Tensor, Tensor)",
     )
     torch.library.impl("tpkd::losses_and_directions", ("CPU", "CUDA"), _operator)
     torch.library.register_fake("tpkd::losses_and_directions", _shapes)

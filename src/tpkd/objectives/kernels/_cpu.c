@@ -62,7 +62,7 @@ struct batch {
     struct logits student, teacher, gradient; /* gradient.data may be NULL, or that of the student */
     struct logits soft; /* probabilities in the place of labels, or no data */
     struct top_k top; /* in the place of the teacher's logits, or no places */
-    const int64_t *labels; /* our own copy; NULL with soft labels */
+    int64_t *labels; /* our own copy: other threads may write to the caller's memory; NULL with soft labels */
     const char *valid; /* NULL where all rows are */
     float *losses;
     char *scratch;
@@ -129,22 +129,20 @@ INLINE uint16_t half_at(const char *data, Py_ssize_t j) {
     return half;
 }
 
-INLINE void load_part(float *restrict part, struct logits from, Py_ssize_t number, Py_ssize_t start, Py_ssize_t count) {
+/* `count` numbers of a row, filled up to `width` with -inf. */
+INLINE void load(float *restrict row, struct logits from, Py_ssize_t number, Py_ssize_t start, Py_ssize_t count,
+                 Py_ssize_t width) {
     const char *data = from.data + number * from.row_bytes;
     if (from.dtype == FLOAT32) {
-        memcpy(part, data + start * (Py_ssize_t)sizeof(float), count * sizeof(float));
+        memcpy(row, data + start * (Py_ssize_t)sizeof(float), count * sizeof(float));
     } else {
         data += start * (Py_ssize_t)sizeof(uint16_t);
         if (from.dtype == BFLOAT16)
-            for (Py_ssize_t j = 0; j < count; j++) part[j] = float_of((uint32_t)half_at(data, j) << 16);
+            for (Py_ssize_t j = 0; j < count; j++) row[j] = float_of((uint32_t)half_at(data, j) << 16);
         else
-            for (Py_ssize_t j = 0; j < count; j++) part[j] = from_half(half_at(data, j));
+            for (Py_ssize_t j = 0; j < count; j++) row[j] = from_half(half_at(data, j));
     }
-}
-
-INLINE void load(float *restrict row, struct logits from, Py_ssize_t number, Py_ssize_t classes, Py_ssize_t width) {
-    load_part(row, from, number, 0, classes);
-    for (Py_ssize_t j = classes; j < width; j++) row[j] = -INFINITY;
+    for (Py_ssize_t j = count; j < width; j++) row[j] = -INFINITY;
 }
 
 INLINE float largest(const float *row, Py_ssize_t width) {
@@ -182,7 +180,7 @@ INLINE Py_ssize_t support(const struct batch *batch, Py_ssize_t number, struct r
     for (Py_ssize_t start = 0; start < batch->classes; start += CHUNK) {
         Py_ssize_t count = start + CHUNK < batch->classes ? CHUNK : batch->classes - start;
         float part[CHUNK], any = 0;
-        load_part(part, batch->soft, number, start, count);
+        load(part, batch->soft, number, start, count, count);
         VECTORISED(reduction(+ : any))
         for (Py_ssize_t j = 0; j < count; j++) any += part[j] != 0 ? 1.0f : 0.0f;
         for (Py_ssize_t j = 0; any > 0 && j < count; j++) {
@@ -245,11 +243,13 @@ struct row {
 INLINE Py_ssize_t open_row(const struct batch *batch, Py_ssize_t number, struct room room, struct row *row,
                            const int truncated) {
     Py_ssize_t width = batch->width & -LANES, classes = batch->classes;
-    load(room.s, batch->student, number, classes, width);
-    if (!truncated) load(room.t, batch->teacher, number, classes, width);
+    load(room.s, batch->student, number, 0, classes, width);
+    if (!truncated) load(room.t, batch->teacher, number, 0, classes, width);
+    int64_t label = batch->soft.data ? 0 : batch->labels[number];
+    if (label < 0 || label >= classes) return WRONG; /* in a compiled graph nothing else looks at it */
     row->correct = batch->soft.data ? support(batch, number, room) : 1;
     if (row->correct < 0) return row->correct;
-    if (!batch->soft.data) room.correct[0] = (int32_t)batch->labels[number], room.share[0] = 1;
+    if (!batch->soft.data) room.correct[0] = (int32_t)label, room.share[0] = 1;
     double most = -INFINITY, among = 0;
     for (Py_ssize_t i = 0; i < row->correct; i++) {
         Py_ssize_t y = room.correct[i];
@@ -475,11 +475,8 @@ static size_t divide(char *memory, struct room *room, Py_ssize_t width, Py_ssize
     return at;
 }
 
-struct counts {
-    Py_ssize_t ignored, wrong; /* rows that are ignored; the first that is wrong, or -1 */
-};
-
-static struct counts all_rows(const struct batch *batch, int threads) {
+/* Counts the rows that are ignored; returns the first that is wrong, or -1. */
+static Py_ssize_t all_rows(const struct batch *batch, int threads, Py_ssize_t *all_ignored) {
     int tempered = batch->temperature != 1, truncated = batch->top.places > 0;
     row_function *loss_of = truncated ? (tempered ? truncated_row_softened : truncated_row)
                                       : (tempered ? whole_row_softened : whole_row);
@@ -511,70 +508,45 @@ static struct counts all_rows(const struct batch *batch, int threads) {
         }
         batch->losses[number] = (float)loss;
     }
-    return (struct counts){ignored, wrong < batch->rows ? wrong : -1};
+    *all_ignored = ignored;
+    return wrong < batch->rows ? wrong : -1;
 }
 
-/* A copy of the labels, checked, or NULL with an exception. In a compiled graph nothing else checks them; and other
-   threads may write to the caller's memory while this runs, so what is checked and used is the copy. Rows that are not
-   valid have label 0. */
-static int64_t *checked_labels(const void *labels, Py_ssize_t rows, Py_ssize_t classes) {
-    int64_t *copy = PyMem_Malloc((rows ? rows : 1) * sizeof *copy);
-    if (!copy) return (int64_t *)PyErr_NoMemory();
-    if (rows) memcpy(copy, labels, rows * sizeof *copy); /* an empty tensor may have no address */
-    for (Py_ssize_t number = 0; number < rows; number++) {
-        int64_t label = copy[number];
-        if (label >= 0 && label < classes) continue;
-        PyMem_Free(copy);
-        PyErr_Format(PyExc_ValueError,
-                     "labels: expected class indices from 0 to %zd or ignore_index, got %lld at position %zd",
-                     classes - 1, (long long)label, number);
-        return NULL;
-    }
-    return copy;
+static int address(PyObject *number, void *pointer) {
+    void *found = PyLong_AsVoidPtr(number);
+    memcpy(pointer, &found, sizeof found);
+    return !PyErr_Occurred();
 }
 
 /* Takes addresses as numbers, of memory that cpu.py has checked and holds. */
 static PyObject *losses_and_directions(PyObject *Py_UNUSED(module), PyObject *args) {
     struct batch batch;
-    Py_ssize_t student, teacher, gradient, soft, labels, valid, losses, scratch;
-    Py_ssize_t log_probs, indices, label_log_probs, rest_log_probs;
+    const int64_t *labels;
     int threads;
-    if (!PyArg_ParseTuple(args, "(nni)(nni)(nni)(nni)(nnnnn)nnnnnnddddi", &student, &batch.student.row_bytes,
-                          &batch.student.dtype, &teacher, &batch.teacher.row_bytes, &batch.teacher.dtype, &gradient,
-                          &batch.gradient.row_bytes, &batch.gradient.dtype, &soft, &batch.soft.row_bytes,
-                          &batch.soft.dtype, &log_probs, &indices, &label_log_probs, &rest_log_probs,
-                          &batch.top.places, &labels, &valid, &losses, &scratch, &batch.rows, &batch.classes,
-                          &batch.beta, &batch.temperature, &batch.weight, &batch.tolerance, &threads))
+    if (!PyArg_ParseTuple(
+            args, "(O&ni)(O&ni)(O&ni)(O&ni)O&O&O&O&O&O&O&O&nnnddddi", address, &batch.student.data,
+            &batch.student.row_bytes, &batch.student.dtype, address, &batch.teacher.data, &batch.teacher.row_bytes,
+            &batch.teacher.dtype, address, &batch.gradient.data, &batch.gradient.row_bytes, &batch.gradient.dtype,
+            address, &batch.soft.data, &batch.soft.row_bytes, &batch.soft.dtype, address, &batch.top.log_probs,
+            address, &batch.top.indices, address, &batch.top.label_log_probs, address, &batch.top.rest_log_probs,
+            address, &labels, address, &batch.valid, address, &batch.losses, address, &batch.scratch,
+            &batch.top.places, &batch.rows, &batch.classes, &batch.beta, &batch.temperature, &batch.weight,
+            &batch.tolerance, &threads))
         return NULL;
-    batch.student.data = (char *)student;
-    batch.teacher.data = (char *)teacher;
-    batch.gradient.data = (char *)gradient;
-    batch.soft.data = (char *)soft;
-    batch.top.log_probs = (const float *)log_probs;
-    batch.top.indices = (const int64_t *)indices;
-    batch.top.label_log_probs = (const double *)label_log_probs;
-    batch.top.rest_log_probs = (const double *)rest_log_probs;
-    batch.valid = (const char *)valid;
-    batch.losses = (float *)losses;
-    batch.scratch = (char *)scratch;
     batch.width = (batch.classes + LANES - 1) & -LANES;
     struct room room;
-    batch.thread_bytes = divide(NULL, &room, batch.width, batch.top.places, batch.temperature != 1, soft != 0);
-    int64_t *copy = NULL;
-    if (!soft) {
-        copy = checked_labels((const void *)labels, batch.rows, batch.classes);
-        if (!copy) return NULL;
-    }
-    batch.labels = copy;
+    batch.thread_bytes = divide(NULL, &room, batch.width, batch.top.places, batch.temperature != 1,
+                                batch.soft.data != NULL);
+    batch.labels = labels ? (int64_t *)(batch.scratch + threads * batch.thread_bytes) : NULL;
     double total = 0;
-    struct counts counts;
+    Py_ssize_t ignored, wrong;
     Py_BEGIN_ALLOW_THREADS
-    counts = all_rows(&batch, threads);
+    if (labels) memcpy(batch.labels, labels, batch.rows * sizeof *labels);
+    wrong = all_rows(&batch, threads, &ignored);
     /* In one order, however many threads there were. */
     for (Py_ssize_t number = 0; number < batch.rows; number++) total += batch.losses[number];
     Py_END_ALLOW_THREADS
-    PyMem_Free(copy);
-    return Py_BuildValue("dnn", (double)(float)(total * batch.weight), counts.ignored, counts.wrong);
+    return Py_BuildValue("dnn", (double)(float)(total * batch.weight), ignored, wrong);
 }
 
 static PyObject *scratch_bytes(PyObject *Py_UNUSED(module), PyObject *args) {
@@ -588,7 +560,7 @@ static PyObject *scratch_bytes(PyObject *Py_UNUSED(module), PyObject *args) {
 static PyMethodDef methods[] = {
     {"losses_and_directions", losses_and_directions, METH_VARARGS,
      "Write losses and directions of a batch; return the weighted sum of the losses, the number of ignored rows, and "
-     "the first row with a soft label or a kept class that is wrong, or -1."},
+     "the first row with a label or a kept class that is wrong, or -1."},
     {"scratch_bytes", scratch_bytes, METH_VARARGS, "Bytes of scratch memory that one thread works in."},
     {NULL, NULL, 0, NULL},
 };
@@ -597,8 +569,6 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_cpu", NULL, -1,
 
 PyMODINIT_FUNC PyInit__cpu(void) {
     PyObject *module = PyModule_Create(&definition);
-    if (module && (PyModule_AddIntConstant(module, "LANES", LANES) < 0 ||
-                   PyModule_AddIntConstant(module, "MOST_CORRECT", MOST_CORRECT) < 0))
-        Py_CLEAR(module);
+    if (module && PyModule_AddIntConstant(module, "MOST_CORRECT", MOST_CORRECT) < 0) Py_CLEAR(module);
     return module;
 }

@@ -1,24 +1,24 @@
-"""The protected loss in C (`_cpu.c`): which batches it takes, and how they are handed over."""
+"""The protected loss in C (`_cpu.c`): whether it can run, and how a batch is handed over."""
 
+import importlib
 from types import ModuleType
 
 import torch
-from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from tpkd.geometry.correct import check_correct, sum_tolerance
-from tpkd.geometry.inputs import can_read_values, class_indices
+from tpkd.geometry.inputs import class_indices
 from tpkd.geometry.top_k import TopK
-from tpkd.objectives.kernels.tensor import Outcome
+from tpkd.objectives.kernels.batch import Batch, Outcome, unit_stride
 
 _kernel: ModuleType | None
 try:
-    from tpkd.objectives.kernels import _cpu as _kernel
+    _kernel = importlib.import_module("tpkd.objectives.kernels._cpu")
 except ImportError:  # installed without a C compiler, or a library that it links to is missing
     _kernel = None
 
-_STUDENT_DTYPES = {torch.float32: 0, torch.bfloat16: 1}
-_TEACHER_DTYPES = _STUDENT_DTYPES | {torch.float16: 2}  # in which teachers are cached
+_DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+"""The kernel's number of each."""
 _SCRATCH_BYTES = 4_000_000
 """Memory of all threads together, unless one needs more: two rows in float32, and one more at a temperature."""
 _FUSED_NUMEL = 2**15
@@ -37,160 +37,94 @@ def has_kernel() -> bool:
     return _kernel is not None
 
 
-def takes(student: Float[Tensor, "..."], teacher: Float[Tensor, "..."] | TopK, labels: Shaped[Tensor, "..."]) -> bool:
-    """Whether the kernel is available and accepts this batch: plain CPU tensors in the usual training dtypes.
+def is_ready(student: Tensor) -> bool:
+    """Whether there is a kernel, and the batch on a CPU and large enough for it.
 
     Example:
-        >>> takes(torch.zeros(2, 3, dtype=torch.float64), torch.zeros(2, 3), torch.tensor([0, 1]))
+        >>> is_ready(torch.zeros(2, 3, device="meta"))
         False
     """
-    if torch.compiler.is_exporting():  # an exported model runs without tpkd
-        return False
-    if torch.compiler.is_compiling() and student.numel() <= _FUSED_NUMEL:
-        return False
-    log_probs = teacher.log_probs if isinstance(teacher, TopK) else teacher
-    others = (teacher.indices, *_known(teacher)) if isinstance(teacher, TopK) else ()
-    return (
-        has_kernel()
-        and student.dtype in _STUDENT_DTYPES
-        and log_probs.dtype in _TEACHER_DTYPES
-        and all(_is_memory(tensor) for tensor in (student, log_probs, labels, *others))
-    )
+    return has_kernel() and student.is_cpu and not (torch.compiler.is_compiling() and student.numel() <= _FUSED_NUMEL)
 
 
-def checks_labels(student: Tensor, teacher: Tensor, labels: Tensor) -> bool:
-    """Whether soft labels may go to the kernel as they are: it finds the rows to ignore while it computes."""
-    return takes(student, teacher, labels) and not torch.compiler.is_compiling()
-
-
-def _known(top_k: TopK) -> tuple[Tensor, ...]:
-    return tuple(values for values in (top_k.label_log_probs, top_k.rest_log_probs) if values is not None)
-
-
-def _is_memory(tensor: Tensor) -> bool:
-    """Whether its data pointer holds its values: subclasses may keep them elsewhere, and zero tensors have none."""
-    if type(tensor) is not Tensor:
-        return False
-    if torch.compiler.is_compiling():
-        return tensor.is_cpu  # when the graph runs
-    return can_read_values(tensor) and not tensor._is_zerotensor()
-
-
-def values_and_direction(
-    student: Float[Tensor, "rows K"],
-    teacher: Float[Tensor, "rows K"] | TopK,
-    labels: Shaped[Tensor, "..."],
-    valid: Bool[Tensor, "rows"] | None,
-    beta: float,
-    weight: float,
-    wanted: bool,
-    *,
-    temperature: float = 1.0,
-    overwrite: bool = False,
-) -> Outcome | None:
-    """See `tpkd.objectives.kernels.values_and_direction`, for a batch that `takes` accepts.
+def values_and_direction(batch: Batch) -> Outcome | None:
+    """See `tpkd.objectives.kernels.values_and_direction`.
 
     Soft labels need not be looked at before: the kernel finds rows that are wrong or ignored. It returns `None` where
     one of them gives probability to more classes than it has room for; then nothing was overwritten.
 
     Example:
-        >>> batch = torch.tensor([[4.0, 1.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.5]]), torch.tensor([0])
-        >>> found = values_and_direction(*batch, None, 0.5, 1.0, False) if takes(*batch) else None
+        >>> batch = Batch(torch.zeros(1, 3), torch.zeros(1, 3), torch.tensor([0]), None, 0.5, 1.0, False)
+        >>> found = values_and_direction(batch) if is_ready(batch.student) else None
         >>> found and found.losses
-        tensor([0.2023])
+        tensor([1.0986])
     """
-    top_k = teacher if isinstance(teacher, TopK) else None
-    whole = None if isinstance(teacher, TopK) else teacher
+    student, teacher, labels, valid, beta, weight, _, temperature, overwrite = batch
     assert _kernel is not None
     num_rows, num_classes = student.shape
-    z, zt = unit_stride(student), None if whole is None else unit_stride(whole)
-    soft = labels.is_floating_point()
-    y = _soft_labels(labels) if soft else labels.contiguous()
+    z, direction, soft = unit_stride(student), batch.direction_memory(), labels.is_floating_point()
+    assert z is student or not overwrite  # callers pass a layer's output, which is contiguous
+    kept = _owned(teacher) if isinstance(teacher, TopK) else (None,) * 4
+    zt, places = (None, teacher.k) if isinstance(teacher, TopK) else (unit_stride(teacher), 0)
+    shares = (
+        unit_stride(labels.detach().to(labels.dtype if labels.dtype in _DTYPES else torch.float32)) if soft else None
+    )
+    classes = None if soft else labels.contiguous()
     valid = None if valid is None else valid.contiguous()
-    direction = None
-    if wanted:
-        assert z is student or not overwrite  # callers pass a layer's output, which is contiguous
-        direction = student if overwrite else torch.empty_like(student, memory_format=torch.contiguous_format)
-    kept = None if top_k is None else _owned(top_k)
-    thread_bytes = _kernel.scratch_bytes(num_classes, 0 if kept is None else kept.k, temperature != 1, soft)
+    thread_bytes = _kernel.scratch_bytes(num_classes, places, temperature != 1, soft)
     useful = min(num_rows, student.numel() // _THREAD_NUMEL, _SCRATCH_BYTES // thread_bytes)
     threads = max(1, min(torch.get_num_threads(), useful))
     losses = torch.empty(num_rows, dtype=torch.float32, device="cpu")
-    scratch = torch.empty(threads * thread_bytes // 8, dtype=torch.float64, device="cpu")
+    # Behind what the threads work in is a place for the kernel's own copy of the labels.
+    scratch = torch.empty(threads * thread_bytes // 8 + num_rows, dtype=torch.float64, device="cpu")
     total, ignored, wrong = _kernel.losses_and_directions(
-        _handed_over(z),
-        _NOTHING if zt is None else _handed_over(zt),
-        _NOTHING if direction is None else _handed_over(direction),
-        _handed_over(y) if soft else _NOTHING,
-        (0,) * 5 if kept is None else (*_addresses(kept), kept.k),
-        0 if soft else y.data_ptr(),
-        0 if valid is None else valid.data_ptr(),
-        losses.data_ptr(),
-        scratch.data_ptr(),
-        num_rows,
-        num_classes,
-        beta,
-        temperature,
-        weight,
-        sum_tolerance(labels.dtype),
+        *map(_rows, (z, zt, direction, shares)),
+        *map(_address, (*kept, classes, valid, losses, scratch)),
+        *(places, num_rows, num_classes),
+        *(beta, temperature, weight, sum_tolerance(labels.dtype)),
         threads,
     )
     if wrong >= 0 and soft and not overwrite and (labels[wrong] > 0).sum() > _kernel.MOST_CORRECT:
         return None
     if wrong >= 0:
-        _refuse(wrong, top_k, labels, num_classes)
+        _refuse(wrong, batch)
     found = ignored if soft and valid is None else 0
     return Outcome(losses, direction, torch.scalar_tensor(total, dtype=torch.float32, device="cpu"), found)
 
 
-_NOTHING = (0, 0, 0)
-
-
-def unit_stride(logits: Float[Tensor, "rows K"]) -> Float[Tensor, "rows K"]:
-    """The same numbers with the classes of a row next to each other.
-
-    Example:
-        >>> unit_stride(torch.zeros(3, 2).T).stride()
-        (3, 1)
-    """
-    logits = logits.resolve_neg()
-    return logits if logits.stride(-1) == 1 else logits.contiguous()
-
-
-def _soft_labels(labels: Float[Tensor, "rows K"]) -> Tensor:
-    return unit_stride(labels.detach().to(labels.dtype if labels.dtype in _TEACHER_DTYPES else torch.float32))
-
-
-def _owned(top_k: TopK) -> TopK:
-    """A copy that nobody else writes to, because the kernel uses the indices that it has checked."""
+def _owned(top_k: TopK) -> tuple[Tensor | None, ...]:
+    """Its tensors in the kernel's dtypes; a copy of the indices, because the kernel uses those that it checked."""
     indices = class_indices(top_k.indices)
-    others = (None if values is None else values.double() for values in (top_k.label_log_probs, top_k.rest_log_probs))
-    copies = (top_k.log_probs.float(), indices.clone() if indices is top_k.indices else indices, *others)
-    return TopK(*(None if values is None else values.contiguous() for values in copies))  # type: ignore[arg-type]
+    others = (
+        None if values is None else values.double().contiguous()
+        for values in (top_k.label_log_probs, top_k.rest_log_probs)
+    )
+    return top_k.log_probs.float().contiguous(), indices.clone(memory_format=torch.contiguous_format), *others
 
 
-def _addresses(top_k: TopK) -> tuple[int, ...]:
-    return tuple(0 if values is None else values.data_ptr() for values in top_k_parts(top_k))
+def _rows(logits: Tensor | None) -> tuple[int, int, int]:
+    return (
+        (0, 0, 0) if logits is None else (logits.data_ptr(), logits.stride(0) * logits.itemsize, _DTYPES[logits.dtype])
+    )
 
 
-def top_k_parts(top_k: TopK) -> tuple[Tensor | None, ...]:
-    """Its tensors, in the order of its fields."""
-    return top_k.log_probs, top_k.indices, top_k.label_log_probs, top_k.rest_log_probs
+def _address(values: Tensor | None) -> int:
+    return 0 if values is None else values.data_ptr()
 
 
-def _handed_over(logits: Tensor) -> tuple[int, int, int]:
-    return logits.data_ptr(), logits.stride(0) * logits.itemsize, _TEACHER_DTYPES[logits.dtype]
-
-
-def _refuse(row: int, top_k: TopK | None, labels: Tensor, num_classes: int) -> None:
+def _refuse(row: int, batch: Batch) -> None:
     """Say what is wrong with the first row at which the kernel stopped."""
-    if top_k is not None:
-        found = top_k.indices[row].tolist()
-        raise ValueError(
-            f"top_indices: expected classes from -1 (empty) to {num_classes - 1}, got {found} in row {row}"
-        )
-    try:
-        check_correct(labels[row], labels[row].shape)
-    except ValueError as error:
-        raise ValueError(str(error).replace("position ()", f"row {row}")) from None
-    raise ValueError(f"labels: expected probabilities that stay as they are while the loss is computed, in row {row}")
+    labels, last = batch.labels[row], batch.student.shape[1] - 1
+    if not labels.ndim and not 0 <= labels <= last:
+        expected = f"class indices from 0 to {last} or ignore_index"
+        raise ValueError(f"labels: expected {expected}, got {labels.item()} at position {row}")
+    if isinstance(batch.teacher, TopK):
+        found = batch.teacher.indices[row].tolist()
+        raise ValueError(f"top_indices: expected classes from -1 (empty) to {last}, got {found} in row {row}")
+    if labels.ndim:
+        try:
+            check_correct(labels, labels.shape)
+        except ValueError as error:
+            raise ValueError(str(error).replace("position ()", f"row {row}")) from None
+    kind = "probabilities" if labels.ndim else "classes"
+    raise ValueError(f"labels: expected {kind} that stay as they are while the loss is computed, in row {row}")

@@ -1,33 +1,52 @@
-"""The protected loss on NVIDIA and AMD GPUs (`gpu_rows.py`): which batches it takes, and how they are launched."""
+"""The protected loss on NVIDIA and AMD GPUs (`gpu_rows.py`): whether it can run, its block sizes, and its launches.
+
+Sums are taken in an order that depends on the sizes. So the first choice for a GPU, a number of classes and dtypes
+stands for as long as the process lives; and there is no choice, but the first of `SIZES`, where runs must agree bit by
+bit (`torch.use_deterministic_algorithms`, or `TPKD_AUTOTUNE=0` in the environment).
+"""
 
 import functools
 import importlib
 import os
+from collections.abc import Callable
 from contextlib import nullcontext
 from types import ModuleType
+from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-from tpkd.geometry.top_k import TopK
-from tpkd.objectives.kernels.cpu import unit_stride
-from tpkd.objectives.kernels.tensor import Outcome
+from tpkd.objectives.kernels.batch import Batch, Outcome, unit_stride
 
 OLDEST_TRITON = (3, 6)
 """That of torch 2.10, the oldest torch that tpkd takes."""
 LONGEST_WHOLE_ROW = 2**14
 """Classes of a row that fit into the registers of one program."""
-PART = 2**13
-"""Classes of a longer row that one program works on."""
-PER_THREAD = 16
-"""Classes that a thread holds of each network."""
 HELD = 2**13
 """Numbers below the roots of its parts that are kept of a long row."""
 _SCRATCH_BYTES = 16 * 2**20
 """What is kept of all long rows that are worked on at a time."""
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_TIMED_ROWS = 1024
+
+
+class Sizes(NamedTuple):
+    """How rows are dealt out."""
+
+    per_thread: int = 16
+    """Classes that a thread holds of each network."""
+    part: int = 2**13
+    """Classes of a long row that one program works on."""
+
+    def num_warps(self, block: int, warp_size: int) -> int:
+        """Warps of a program, of at most 1024 threads."""
+        return max(1, min(block // self.per_thread, 1024) // warp_size)
+
+
+SIZES = (Sizes(), Sizes(part=2**12), Sizes(per_thread=8, part=2**12), Sizes(per_thread=32))
+"""What is tried on a GPU; the first is what is used where nothing may be tried."""
+_MARGIN = 1.05
+"""How much faster than the first another must be: noise is no reason to change."""
+_chosen: dict[tuple[object, ...], Sizes] = {}
 
 
 @functools.cache
@@ -66,30 +85,14 @@ def why_not() -> str | None:
     return None if torch.cuda.is_available() or is_interpreted() else "torch finds no NVIDIA or AMD GPU"
 
 
-def takes(student: Float[Tensor, "..."], teacher: Float[Tensor, "..."] | TopK, labels: Tensor) -> bool:
-    """Whether the batch is on a GPU, in the usual training dtypes, with a whole teacher and classes as labels.
+def is_ready(student: Tensor) -> bool:
+    """Whether there is Triton, and the batch where its programs run.
 
     Example:
-        >>> takes(torch.zeros(2, 3, dtype=torch.float64), torch.zeros(2, 3), torch.tensor([0, 1]))
+        >>> is_ready(torch.zeros(2, 3, device="meta"))
         False
     """
-    if not (student.is_cuda or (student.is_cpu and is_interpreted())) or isinstance(teacher, TopK):
-        return False
-    given = (student, teacher, labels)
-    return (
-        student.dtype in _DTYPES
-        and teacher.dtype in _DTYPES
-        and not labels.is_floating_point()
-        and all(type(tensor) is Tensor and tensor.device == student.device for tensor in given)
-        and not torch.compiler.is_exporting()  # an exported model runs without tpkd
-        and (torch.compiler.is_compiling() or not (is_in_torch_dispatch_mode() or any(map(_is_zero, given))))
-        and _has_programs()
-    )
-
-
-def _is_zero(tensor: Tensor) -> bool:
-    """Whether it is said to be zero and holds no memory."""
-    return tensor._is_zerotensor()
+    return (student.is_cuda or (student.is_cpu and is_interpreted())) and _has_programs()
 
 
 def _has_programs() -> bool:
@@ -100,111 +103,97 @@ def _has_programs() -> bool:
 _has_programs._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-def values_and_direction(
-    student: Float[Tensor, "rows K"],
-    teacher: Float[Tensor, "rows K"],
-    labels: Int[Tensor, "rows"],
-    valid: Bool[Tensor, "rows"] | None,
-    beta: float,
-    weight: float,
-    wanted: bool,
-    *,
-    temperature: float = 1.0,
-    overwrite: bool = False,
-) -> Outcome:
-    """See `tpkd.objectives.kernels.values_and_direction`, for a batch that `takes` accepts. Reads no value.
+def values_and_direction(batch: Batch) -> Outcome:
+    """See `tpkd.objectives.kernels.values_and_direction`. Reads no value.
 
     Example:
-        >>> batch = torch.tensor([[4.0, 1.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.5]]), torch.tensor([0])
-        >>> values_and_direction(*batch, None, 0.5, 1.0, False).losses if takes(*batch) else torch.tensor([0.2023])
-        tensor([0.2023])
+        >>> batch = Batch(torch.zeros(1, 3), torch.zeros(1, 3), torch.tensor([0]), None, 0.5, 1.0, False)
+        >>> values_and_direction(batch).losses if is_ready(batch.student) else torch.tensor([1.0986])
+        tensor([1.0986])
     """
-    z, zt = unit_stride(student), unit_stride(teacher)
+    student, teacher, labels, valid, beta, weight, wanted, temperature, overwrite = batch
+    assert isinstance(teacher, Tensor)
+    z, zt, direction = unit_stride(student), unit_stride(teacher), batch.direction_memory()
     assert z is student or not overwrite
     losses = student.new_empty(student.shape[0], dtype=torch.float32)
-    direction = None
-    if wanted:
-        direction = student if overwrite else torch.empty_like(student, memory_format=torch.contiguous_format)
     counts = torch.ones_like(labels, dtype=torch.uint8) if valid is None else valid.contiguous().view(torch.uint8)
-    batch = (z, zt, direction, labels.contiguous(), counts, losses)
-    launch = _whole_rows if student.shape[1] <= LONGEST_WHOLE_ROW else _parts_of_rows
+    # Where no direction is wanted, none is written.
+    tensors = (z, zt, z if direction is None else direction, labels.contiguous(), counts, losses)
+    run = functools.partial(_run, beta=beta, temperature=temperature, weight=weight, wanted=wanted)
     with torch.cuda.device(student.device) if student.is_cuda else nullcontext():  # launches are on the current device
         if student.shape[0]:
-            launch(*batch, beta, temperature, weight)
+            run(tensors, choose_sizes(run, tensors, wanted, temperature != 1))
     return Outcome(losses, direction, losses.sum() * weight)
 
 
-def num_warps(block: int, warp_size: int) -> int:
-    """Warps of a program: a thread holds PER_THREAD classes, and a program has at most 1024 threads.
+def choose_sizes(run: Callable[[tuple[Tensor, ...], Sizes], None], tensors: tuple[Tensor, ...], *kind: bool) -> Sizes:
+    """The sizes of this and every later batch of its kind: the fastest ones, if now is a time to try.
+
+    A CUDA graph that is being captured can try nothing. What is tried works on some rows, and writes elsewhere.
 
     Example:
-        >>> num_warps(2**14, 32), num_warps(2**14, 64), num_warps(64, 32)
-        (32, 16, 1)
+        >>> choose_sizes(lambda tensors, sizes: None, (torch.zeros(2, 3),)) == SIZES[0]
+        True
     """
-    return max(1, min(block // PER_THREAD, 1024) // warp_size)
+    z, fixed = tensors[0], torch.are_deterministic_algorithms_enabled() or os.environ.get("TPKD_AUTOTUNE") == "0"
+    if fixed or not z.is_cuda:
+        return SIZES[0]
+    key = (torch.cuda.get_device_name(z.device), z.shape[1], z.dtype, tensors[1].dtype, *kind)
+    if key not in _chosen:
+        few = [tensor[:_TIMED_ROWS] for tensor in tensors]
+        few[2], few[5] = torch.empty_like(few[0]), torch.empty_like(few[5])
+        taken = {} if torch.cuda.is_current_stream_capturing() else {s: _milliseconds(run, few, s) for s in SIZES[1:]}
+        _chosen[key] = SIZES[0]
+        if taken and _MARGIN * min(taken.values()) < _milliseconds(run, few, SIZES[0]):
+            _chosen[key] = min(taken, key=taken.__getitem__)
+    return _chosen[key]
 
 
-def _launch(program: str, grid: tuple[int, ...], *given: object, block: int, **constants: object) -> None:
-    warps = num_warps(block, 64 if torch.version.hip else 32)
-    # With debug alone, a label out of range stops the program, as it does in torch's cross-entropy.
-    options = {"BLOCK": block, "num_warps": warps, "debug": True, "sanitize_overflow": False}
-    getattr(_programs(), program)[grid](*given, **constants, **options)
+def _milliseconds(run: Callable[..., None], tensors: list[Tensor], sizes: Sizes) -> float:
+    """The least of a few times, after one run that compiles. UNTRIED: there was no GPU to write this on."""
+    run(tensors, sizes)
+    times: list[float] = []
+    for _ in range(5):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        start.record()
+        run(tensors, sizes)
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end))
+    return min(times)
 
 
-def _whole_rows(
-    z: Tensor,
-    zt: Tensor,
-    direction: Tensor | None,
-    y: Tensor,
-    valid: Tensor,
-    losses: Tensor,
-    beta: float,
-    temperature: float,
-    weight: float,
+def _run(
+    tensors: tuple[Tensor, ...], sizes: Sizes, *, beta: float, temperature: float, weight: float, wanted: bool
 ) -> None:
-    rows, num_classes = z.shape
-    v = z if direction is None else direction  # not written to where none is wanted
-    strides, settings = (z.stride(0), zt.stride(0), v.stride(0)), (beta, temperature, weight)
-    constants = {"WANTED": direction is not None, "TEMPERED": temperature != 1}
-    given = (z, zt, v, y, valid, losses, *strides, num_classes, *settings)
-    _launch("whole_rows", (rows,), *given, block=1 << (num_classes - 1).bit_length(), **constants)
-
-
-def _parts_of_rows(
-    z: Tensor,
-    zt: Tensor,
-    direction: Tensor | None,
-    y: Tensor,
-    valid: Tensor,
-    losses: Tensor,
-    beta: float,
-    temperature: float,
-    weight: float,
-) -> None:
-    """Four launches for as many rows at a time as there is memory for what is kept of them."""
-    parts = -(-z.shape[1] // PART)
+    """Whole rows in one launch; long ones in four, for as many at a time as there is memory for what is kept."""
+    num_rows, num_classes = tensors[0].shape
+    settings = (*(tensor.stride(0) for tensor in tensors[:3]), num_classes, beta, temperature, weight)
+    tempered = temperature != 1
+    if num_classes <= LONGEST_WHOLE_ROW:
+        block = 1 << (num_classes - 1).bit_length()
+        _launch("whole_rows", (num_rows,), (*tensors, *settings), sizes, WANTED=wanted, TEMPERED=tempered, BLOCK=block)
+        return
+    parts = -(-num_classes // sizes.part)
     padded = 1 << (parts - 1).bit_length()
     room = max(64, HELD // padded)
-    most = max(1, _SCRATCH_BYTES // (4 * parts * (room + 8)))
-    numbers, roots, counted, candidates = (
-        z.new_empty((min(most, z.shape[0]), parts * width), dtype=dtype)
-        for width, dtype in ((6, torch.float32), (1, torch.float32), (1, torch.int32), (room, torch.float32))
-    )
-    lags, zetas = torch.empty_like(losses), torch.empty_like(losses)
-    strides, sizes = (z.stride(0), zt.stride(0)), {"PARTS": padded, "ROOM": room}
-    for start in range(0, z.shape[0], most):
-        chosen = slice(start, start + most)
-        networks, classes = (z[chosen], zt[chosen]), (y[chosen], valid[chosen], numbers)
-        grid, found = (networks[0].shape[0], parts), (roots, counted, candidates)
-        settings: tuple[float, ...] = (*strides, z.shape[1], temperature)
-        _launch("part_sums", grid, *networks, *classes, *settings, TEMPERED=temperature != 1, block=PART)
-        if direction is not None:
-            _launch("part_roots", grid, *networks, *classes, *found, *settings, **sizes, block=PART)
-        results = (losses[chosen], lags[chosen], zetas[chosen])
-        settings = (*strides, z.shape[1], parts, beta, temperature)
-        wanted = {"WANTED": direction is not None, **sizes}
-        _launch("row_roots", grid[:1], *networks, *classes, *found, *results, *settings, **wanted, block=PART)
-        if direction is not None:
-            v = direction[chosen]
-            settings = (*strides, v.stride(0), z.shape[1], beta, temperature, weight)
-            _launch("part_directions", grid, *networks, v, *classes, *results[1:], *settings, PARTS=padded, block=PART)
+    most = min(num_rows, max(1, _SCRATCH_BYTES // (4 * parts * (room + 8))))
+    widths = (6 * parts, parts, parts, room * parts, 1, 1)  # sums, roots, counts, what is below the roots; lag, root
+    kept = [tensors[5].new_empty((most, width)) for width in widths]
+    kept[2] = kept[2].view(torch.int32)
+    constants = {"PARTS": padded, "ROOM": room, "BLOCK": sizes.part}
+    for start in range(0, num_rows, most):
+        given = (*(tensor[start : start + most] for tensor in tensors), *kept, *settings)
+        rows = min(most, num_rows - start)
+        for number in (0, 1) if wanted else (0,):
+            _launch("parts_of_rows", (rows, parts), given, sizes, PASS=number, TEMPERED=tempered, **constants)
+        _launch("row_roots", (rows,), given, sizes, WANTED=wanted, **constants)
+        if wanted:
+            _launch("parts_of_rows", (rows, parts), given, sizes, PASS=2, TEMPERED=tempered, **constants)
+
+
+def _launch(program: str, grid: tuple[int, ...], given: tuple[object, ...], sizes: Sizes, **constants: int) -> None:
+    warps = sizes.num_warps(constants["BLOCK"], 64 if torch.version.hip else 32)
+    # With debug alone, a label out of range stops the program, as it does in torch's cross-entropy.
+    options = {"num_warps": warps, "debug": True, "sanitize_overflow": False}
+    getattr(_programs(), program)[grid](*given, **constants, **options)

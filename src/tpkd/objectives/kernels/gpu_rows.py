@@ -18,6 +18,8 @@ STEPS = tl.constexpr(64)
 NUMBERS = tl.constexpr(6)
 """Kept of every part: largest logit, sum of exponentials and of softened ones; the teacher's; expected log-ratio."""
 INFINITY = tl.constexpr(float("inf"))
+SUMS, ROOTS, DIRECTIONS = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
+"""The passes over long rows."""
 
 
 @triton.jit
@@ -131,30 +133,6 @@ def whole_rows(
 
 
 @triton.jit
-def part_sums(
-    student, teacher, labels, valid, numbers, student_stride, teacher_stride, classes, temperature,
-    TEMPERED: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """First pass over long rows: the sums of every part."""
-    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    columns = part * BLOCK + tl.arange(0, BLOCK)
-    label, _, width = _label_of(student, labels, valid, row, student_stride, classes)
-    z = _others(student, row, student_stride, columns, width, label)
-    zt = _others(teacher, row, teacher_stride, columns, width, label)
-    most, most_t = tl.max(z, 0), tl.max(zt, 0)
-    # A part may have nothing: its sums are 0, whatever they are relative to.
-    base, base_t = tl.where(most == -INFINITY, 0.0, most), tl.where(most_t == -INFINITY, 0.0, most_t)
-    sum_s, sum_x, sum_t, expected = _sums(z, zt, base, base_t, temperature, TEMPERED)
-    at = numbers + (row * tl.num_programs(1) + part) * NUMBERS
-    tl.store(at, most)
-    tl.store(at + 1, sum_s)
-    tl.store(at + 2, sum_x)
-    tl.store(at + 3, most_t)
-    tl.store(at + 4, sum_t)
-    tl.store(at + 5, expected)
-
-
-@triton.jit
 def _combined(numbers, row, parts, temperature, PARTS: tl.constexpr):
     """Largest logits and sums of a row, of those of its parts."""
     part = tl.arange(0, PARTS)
@@ -172,34 +150,53 @@ def _combined(numbers, row, parts, temperature, PARTS: tl.constexpr):
 
 
 @triton.jit
-def part_roots(
-    student, teacher, labels, valid, numbers, roots, counted, candidates, student_stride, teacher_stride, classes,
-    temperature, PARTS: tl.constexpr, ROOM: tl.constexpr, BLOCK: tl.constexpr,
+def parts_of_rows(
+    student, teacher, gradient, labels, valid, losses, numbers, roots, counted, candidates, lags, zetas,
+    student_stride, teacher_stride, gradient_stride, classes, beta, temperature, weight,
+    PASS: tl.constexpr, TEMPERED: tl.constexpr, PARTS: tl.constexpr, ROOM: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Second pass: the root of every part, and the u below it."""
+    """One program for each part of a long row, in three passes; the last may write over the student."""
     row, part, parts = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(1)
-    columns = part * BLOCK + tl.arange(0, BLOCK)
+    columns, place = part * BLOCK + tl.arange(0, BLOCK), row * parts + part
     label, _, width = _label_of(student, labels, valid, row, student_stride, classes)
-    most, most_t, _, sum_x, sum_t, _ = _combined(numbers, row, parts, temperature, PARTS)
     z = _others(student, row, student_stride, columns, width, label)
     zt = _others(teacher, row, teacher_stride, columns, width, label)
-    u = _difference(z, zt, most, most_t, sum_x / sum_t, temperature)
-    zeta = _root(u, BLOCK)
-    below = u < zeta
-    place = tl.cumsum(below.to(tl.int32), 0) - 1
-    tl.store(candidates + (row * parts + part) * ROOM + place, u, mask=below & (place < ROOM))
-    tl.store(roots + row * parts + part, zeta)
-    tl.store(counted + row * parts + part, tl.sum(below.to(tl.int32), 0))
+    if PASS == SUMS:
+        most, most_t = tl.max(z, 0), tl.max(zt, 0)
+        # A part may have nothing: its sums are 0, whatever they are relative to.
+        base, base_t = tl.where(most == -INFINITY, 0.0, most), tl.where(most_t == -INFINITY, 0.0, most_t)
+        sum_s, sum_x, sum_t, expected = _sums(z, zt, base, base_t, temperature, TEMPERED)
+        tl.store(numbers + place * NUMBERS, most)
+        tl.store(numbers + place * NUMBERS + 1, sum_s)
+        tl.store(numbers + place * NUMBERS + 2, sum_x)
+        tl.store(numbers + place * NUMBERS + 3, most_t)
+        tl.store(numbers + place * NUMBERS + 4, sum_t)
+        tl.store(numbers + place * NUMBERS + 5, expected)
+    else:
+        most, most_t, sum_s, sum_x, sum_t, _ = _combined(numbers, row, parts, temperature, PARTS)
+        u = _difference(z, zt, most, most_t, sum_x / sum_t, temperature)
+        if PASS == ROOTS:
+            zeta = _root(u, BLOCK)
+            below = u < zeta
+            order = tl.cumsum(below.to(tl.int32), 0) - 1
+            tl.store(candidates + place * ROOM + order, u, mask=below & (order < ROOM))
+            tl.store(roots + place, zeta)
+            tl.store(counted + place, tl.sum(below.to(tl.int32), 0))
+        else:
+            _write(
+                gradient, row, gradient_stride, columns, classes, width, label, z, u, most, tl.load(zetas + row),
+                tl.load(lags + row), sum_s, sum_x, beta, temperature, weight,
+            )  # fmt: skip
 
 
 @triton.jit
 def row_roots(
-    student, teacher, labels, valid, numbers, roots, counted, candidates, losses, lags, zetas, student_stride,
-    teacher_stride, classes, parts, beta, temperature, WANTED: tl.constexpr,
-    PARTS: tl.constexpr, ROOM: tl.constexpr, BLOCK: tl.constexpr,
+    student, teacher, gradient, labels, valid, losses, numbers, roots, counted, candidates, lags, zetas,
+    student_stride, teacher_stride, gradient_stride, classes, beta, temperature, weight,
+    WANTED: tl.constexpr, PARTS: tl.constexpr, ROOM: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One program for each long row: its loss and its root."""
-    row = tl.program_id(0).to(tl.int64)
+    """One program for each long row, before the last pass: its loss and its root."""
+    row, parts = tl.program_id(0).to(tl.int64), tl.cdiv(classes, BLOCK)
     label, label_logit, width = _label_of(student, labels, valid, row, student_stride, classes)
     most, most_t, sum_s, sum_x, sum_t, expected = _combined(numbers, row, parts, temperature, PARTS)
     lag, ratio = tl.log(sum_s) + (most - label_logit), sum_x / sum_t
@@ -226,22 +223,3 @@ def row_roots(
             step = tl.where(total / number < zeta, step + 1, STEPS)
             zeta = tl.where(total / number < zeta, total / number, zeta)
         tl.store(zetas + row, zeta)
-
-
-@triton.jit
-def part_directions(
-    student, teacher, gradient, labels, valid, numbers, lags, zetas, student_stride, teacher_stride, gradient_stride,
-    classes, beta, temperature, weight, PARTS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Third pass: the direction of every part, which may take the place of the student."""
-    row, part, parts = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(1)
-    columns = part * BLOCK + tl.arange(0, BLOCK)
-    label, width = tl.load(labels + row), tl.where(tl.load(valid + row) != 0, classes, 0)
-    most, most_t, sum_s, sum_x, sum_t, _ = _combined(numbers, row, parts, temperature, PARTS)
-    z = _others(student, row, student_stride, columns, width, label)
-    zt = _others(teacher, row, teacher_stride, columns, width, label)
-    u = _difference(z, zt, most, most_t, sum_x / sum_t, temperature)
-    _write(
-        gradient, row, gradient_stride, columns, classes, width, label, z, u, most, tl.load(zetas + row),
-        tl.load(lags + row), sum_s, sum_x, beta, temperature, weight,
-    )  # fmt: skip

@@ -6,10 +6,9 @@ for it all rows are one block; it makes no difference to it which operations are
 
 import functools
 import itertools
-from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 from torch.nn.functional import softplus
 
@@ -18,6 +17,7 @@ from tpkd.geometry.correct import correct_mask, is_set
 from tpkd.geometry.inputs import can_read_values, computation_dtype
 from tpkd.geometry.teaching import completed_pair
 from tpkd.geometry.top_k import TopK
+from tpkd.objectives.kernels.batch import Batch, Outcome, parts_of
 
 _SCRATCH_BYTES, _SCRATCH_BYTES_OFF_CPU = 4_000_000, 64_000_000
 """Working memory beside the gradient: what a CPU keeps close; more where each operation takes a launch."""
@@ -36,94 +36,59 @@ _STEPS_OF_FEW, _FEW_FOR_STEPS = 3, 1024
 """Classes of which so few can be active that half of the steps are enough."""
 
 
-class Outcome(NamedTuple):
-    """What each of the three codes returns for a batch of rows."""
-
-    losses: Float[Tensor, "rows"]
-    """Of each row; 0 where it is ignored."""
-    direction: Float[Tensor, "rows K"] | None
-    """`weight` times the direction of each row; `None` unless it is wanted."""
-    total: Float[Tensor, ""]
-    """`weight` times the sum of all losses."""
-    ignored: int = 0
-    """Rows that turned out to be ignored: soft labels of zeros. Those that were said to be are not counted."""
-
-
-def values_and_direction(
-    student: Float[Tensor, "rows K"],
-    teacher: Float[Tensor, "rows K"] | TopK,
-    labels: Shaped[Tensor, "..."],
-    valid: Bool[Tensor, "rows"] | None,
-    beta: float,
-    weight: float,
-    wanted: bool,
-    *,
-    temperature: float = 1.0,
-    overwrite: bool = False,
-) -> Outcome:
+def values_and_direction(batch: Batch) -> Outcome:
     """See `tpkd.objectives.kernels.values_and_direction`; in a compiled graph the direction keeps the wider dtype.
 
     Example:
         >>> student, teacher = torch.tensor([[4.0, 1.0, 0.0]]), torch.tensor([[1.0, 0.0, 0.5]])
-        >>> values_and_direction(student, teacher, torch.tensor([0]), None, 0.5, 1.0, True).direction
+        >>> values_and_direction(Batch(student, teacher, torch.tensor([0]), None, 0.5, 1.0, True)).direction
         tensor([[-0.1521,  0.2234, -0.0712]])
     """
-    settings = (beta, temperature, weight, wanted)
     if torch.compiler.is_compiling():
-        values, direction = _block(None, student, teacher, labels, *settings)
-        if valid is not None:
-            values = torch.where(valid.unsqueeze(-1), values, 0.0)
-            direction = None if direction is None else torch.where(valid.unsqueeze(-1), direction, 0.0)
-        return Outcome(values.squeeze(-1), direction, values.sum() * weight)
-    dtype = computation_dtype(student, teacher.log_probs if isinstance(teacher, TopK) else teacher)
-    direction = None
-    if wanted:
-        direction = student if overwrite else torch.empty_like(student, memory_format=torch.contiguous_format)
-    rows = _rows_of_a_block(student, teacher, labels, temperature, dtype)
-    with torch.no_grad():
-        # Student and teacher of a row are adjacent: threads divide the rows, so each finds its row in its own
-        # cache again in the next operation.
-        memory = student.new_empty((rows, 2, student.shape[1]), dtype=dtype)
-        found = [memory.new_empty(0, 1)]
-        for start in range(0, student.shape[0], max(1, rows)):
-            part = slice(start, start + rows)
-            values, block = _block(memory, student[part], teacher[part], labels[part], *settings)
-            found.append(values)
-            if direction is not None and block is not None:
-                direction[part].copy_(block)
-        losses = torch.cat(found)
-        if valid is not None:
-            ignored = ~valid.unsqueeze(-1)
-            losses.masked_fill_(ignored, 0.0)
-            if direction is not None:
-                direction.masked_fill_(ignored, 0.0)
-        return Outcome(losses.squeeze(-1), direction, losses.sum().mul_(weight))
+        losses, direction = _block(None, batch)
+    else:
+        with torch.no_grad():
+            losses, direction = _blocks(batch)
+    if batch.valid is not None:
+        ignored = ~batch.valid.unsqueeze(-1)
+        losses.masked_fill_(ignored, 0.0)
+        direction = None if direction is None else direction.masked_fill_(ignored, 0.0)
+    return Outcome(losses.squeeze(-1), direction, losses.sum().mul_(batch.weight))
 
 
-def _rows_of_a_block(
-    student: Tensor, teacher: Tensor | TopK, labels: Tensor, temperature: float, dtype: torch.dtype
-) -> int:
+def _blocks(batch: Batch) -> tuple[Float[Tensor, "rows 1"], Float[Tensor, "rows K"] | None]:
+    student, teacher, labels, *_ = batch
+    direction, dtype = batch.direction_memory(), computation_dtype(student, parts_of(teacher)[0])
+    rows = _rows_of_a_block(batch, dtype)
+    # Student and teacher of a row are adjacent: threads divide the rows, so each finds its row in its own cache again
+    # in the next operation.
+    memory = student.new_empty((rows, 2, student.shape[1]), dtype=dtype)
+    found = [memory.new_empty(0, 1)]
+    for start in range(0, student.shape[0], max(1, rows)):
+        part = slice(start, start + rows)
+        chosen = batch._replace(student=student[part], teacher=teacher[part], labels=labels[part])
+        values, block = _block(memory, chosen)
+        found.append(values)
+        if direction is not None and block is not None:
+            direction[part].copy_(block)
+    return torch.cat(found), direction
+
+
+def _rows_of_a_block(batch: Batch, dtype: torch.dtype) -> int:
     """As many as the scratch memory has room for, in blocks of equal size."""
-    num_rows, num_classes = student.shape
+    num_rows, num_classes = batch.student.shape
     # Two rows of scratch memory, and one more for what is made of them: log-ratios, active classes, or sorted ones.
     buffers = 3.05 + (2 if num_classes <= _FEW else 0)  # indices while sorting, then prefix sums
-    buffers += (11 if isinstance(teacher, TopK) else 4 if is_set(labels) else 0) + (temperature != 1)
-    scratch = _SCRATCH_BYTES if student.is_cpu else _SCRATCH_BYTES_OFF_CPU
+    buffers += 11 if isinstance(batch.teacher, TopK) else 4 if is_set(batch.labels) else 0
+    buffers += batch.temperature != 1
+    scratch = _SCRATCH_BYTES if batch.student.is_cpu else _SCRATCH_BYTES_OFF_CPU
     rows = max(1, int(scratch / (dtype.itemsize * (buffers * num_classes + _ROW_NUMBERS))))
     return -(-num_rows // max(1, -(-num_rows // rows)))
 
 
-def _block(
-    memory: Tensor | None,
-    student: Float[Tensor, "rows K"],
-    teacher: Float[Tensor, "rows K"] | TopK,
-    labels: Shaped[Tensor, "..."],
-    beta: float,
-    temperature: float,
-    weight: float,
-    wanted: bool,
-) -> tuple[Float[Tensor, "rows 1"], Float[Tensor, "rows K"] | None]:
+def _block(memory: Tensor | None, batch: Batch) -> tuple[Float[Tensor, "rows 1"], Float[Tensor, "rows K"] | None]:
     """The losses of some rows, and their weighted direction, which may be in `memory`."""
+    student, teacher, labels, _, beta, weight, wanted, temperature, _ = batch
     networks, label_logits, inside = _open(memory, student, teacher, labels)
     largest = [logits.amax(-1, keepdim=True) for logits in networks]
     for logits, most in zip(networks, largest, strict=True):
@@ -175,7 +140,7 @@ def _open(
 
     One operation on `memory` serves both networks; a compiler gets them apart, because it fuses no stack.
     """
-    dtype = computation_dtype(student, teacher.log_probs if isinstance(teacher, TopK) else teacher)
+    dtype = computation_dtype(student, parts_of(teacher)[0])
     z = student.to(dtype) if is_set(labels) or isinstance(teacher, TopK) else student
     compared = completed_pair(z, teacher, labels) if isinstance(teacher, TopK) else (z, teacher)
     if memory is None:
