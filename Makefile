@@ -4,7 +4,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help demo test test-timm test-triton test-baseline test-faults check bench docs browser paper evidence
+.PHONY: help demo test test-timm test-triton test-baseline test-faults check bench bench-gpu-counts docs browser paper evidence
 .PHONY: evidence-features tokens wheel
 
 help: ## list the targets
@@ -36,7 +36,11 @@ check: .venv/installed-dev ## formatting, lints and strict types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: .venv/installed-dev ## measure speed and memory and write benchmarks/RESULTS.md (alone on the machine, all cores)
+bench-gpu-counts: .venv-triton/installed ## count bytes and registers of the GPU kernel into benchmarks/gpu-counts.json (no GPU needed)
+	TRITON_INTERPRET=1 .venv-triton/bin/python -m benchmarks.gpu_counts
+	.venv-triton/bin/python -m benchmarks.gpu_counts
+
+bench: .venv/installed-dev bench-gpu-counts ## measure speed and memory and write benchmarks/RESULTS.md (alone on the machine, all cores)
 	env -u OMP_NUM_THREADS $(BIN)/python -m benchmarks.run
 
 docs: .venv/installed-docs ## build the documentation into site/, every warning an error; open site/index.html
@@ -81,7 +85,7 @@ wheel: .venv/installed-dev ## build the release into dist/, audit the wheel's st
 	$(PYTHON) -c 'import sys; sys.exit("tpkd needs Python 3.11 or newer, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
 
-INSTALLED_FROM := pyproject.toml setup.py constraints.txt src/tpkd/objectives/kernels/_cpu.c
+INSTALLED_FROM := pyproject.toml setup.py constraints.txt src/tpkd/objectives/kernels/_cpu.c src/tpkd/diagnosis/_rows.c
 
 .venv-timm/installed: .venv/bin/python $(INSTALLED_FROM)
 	$(BIN)/python -m venv .venv-timm

@@ -1,4 +1,4 @@
-"""Build the kernel of the loss if there is a C compiler, which pyproject.toml cannot express.
+"""Build the kernels of the loss and of the diagnosis if there is a C compiler, which pyproject.toml cannot express.
 
 Environment variables:
     TPKD_REQUIRE_KERNEL=1   a kernel that cannot be built is an error
@@ -26,20 +26,23 @@ MACROS: list[tuple[str, str | None]] = [("Py_LIMITED_API", "0x030b0000")]
 if os.environ.get("TPKD_BASELINE_KERNEL") == "1":
     MACROS.append(("BASELINE_PROCESSOR", None))
 
-KERNEL = Extension(
-    "tpkd.objectives.kernels._cpu",
-    ["src/tpkd/objectives/kernels/_cpu.c"],
-    define_macros=MACROS,
-    extra_compile_args=FLAGS,
-    extra_link_args=LINK_FLAGS,
-    libraries=LIBRARIES,
-    py_limited_api=True,
-    depends=["setup.py"],
-    # Without a compiler, tensor code takes over; a wheel for release must have its kernel.
-    optional=os.environ.get("TPKD_REQUIRE_KERNEL") != "1",
-)
+KERNELS = [
+    Extension(
+        name,
+        [f"src/{name.replace('.', '/')}.c"],
+        define_macros=MACROS,
+        extra_compile_args=FLAGS,
+        extra_link_args=LINK_FLAGS,
+        libraries=LIBRARIES,
+        py_limited_api=True,
+        depends=["setup.py"],
+        # Without a compiler, tensor code takes over; a wheel for release must have its kernels.
+        optional=os.environ.get("TPKD_REQUIRE_KERNEL") != "1",
+    )
+    for name in ("tpkd.objectives.kernels._cpu", "tpkd.diagnosis._rows")
+]
 
 if sysconfig.get_config_var("Py_GIL_DISABLED"):  # free-threaded Python has no stable ABI
     setup()
 else:
-    setup(ext_modules=[KERNEL], options={"bdist_wheel": {"py_limited_api": "cp311"}})
+    setup(ext_modules=KERNELS, options={"bdist_wheel": {"py_limited_api": "cp311"}})

@@ -17,7 +17,7 @@ from tpkd.arrays import open_array
 from tpkd.diagnosis.inputs import open_inputs
 from tpkd.diagnosis.run import diagnose_files
 
-SLOWEST = 30.0
+SLOWEST = 12.0
 """A diagnosis may take at most this many times as long as log_softmax over its two files."""
 MOST_MEMORY = 600.0
 """Megabytes that the whole command may have resident at its peak, page and JSON included."""

@@ -58,7 +58,7 @@ def test_the_most_probable_classes_count_as_the_logits_do():
     labels = torch.from_numpy(rng.integers(0, 4, 50))
     from_logits, from_classes = AnswerCounts(4), AnswerCounts(4)
     from_logits.add(teacher, labels, student)
-    from_classes.add_classes(teacher.argmax(-1), labels, student)
+    from_classes.add_classes(teacher.argmax(-1), labels, student.argmax(-1))
     assert from_logits.finish() == from_classes.finish()
 
 

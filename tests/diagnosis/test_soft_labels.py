@@ -1,6 +1,6 @@
 """Labels that are probabilities: every number is that of the theory, example by example."""
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
@@ -133,9 +133,12 @@ def test_shares_of_one_class_are_labels(tmp_path):
     plain = replace(found, decomposition=replace(found.decomposition, inside=None))
     assert plain.competence == expected.competence
     assert plain.costliest == expected.costliest
-    assert plain.classes == expected.classes
+    # One runs through tensor code, the other through the kernel, where there is one.
+    for one, other in zip(plain.classes, expected.classes, strict=True):
+        assert one.name == other.name
+        assert astuple(one)[2:] == pytest.approx(astuple(other)[2:], rel=1e-12)
     assert plain.frontier == expected.frontier
-    assert plain.all == expected.all
+    assert plain.all == pytest.approx(expected.all, rel=1e-12, abs=1e-13)
     assert record.soft_labels.entropy == 0.0
 
 

@@ -9,6 +9,8 @@ import oracles
 from strategies import all_kinds, make_pairs
 from tpkd.geometry import conditional_loss, in_safe_set, join, kl_divergence, split
 from tpkd.theory import frontier, frontier_ends, frontier_log_form, is_budget_feasible, transfer_cost
+from tpkd.theory.frontier import frontier_at, frontier_values, order_by_gap
+from tpkd.theory.pair import split_pair
 
 
 def moderate(count, num_classes, seed):
@@ -235,3 +237,28 @@ def test_frontier_refuses_a_negative_budget(budget):
 def test_feasibility_refuses_other_classes():
     with pytest.raises(ValueError, match="log_conditional: expected 2 classes, got 3"):
         is_budget_feasible(torch.zeros(1, 3), torch.zeros(1, 3), torch.zeros(1, dtype=torch.long), 1.0)
+
+
+@pytest.mark.parametrize("num_classes", [3, 10, 100])
+def test_values_from_sums_are_those_of_the_best_distribution(num_classes):
+    """V(B) from sums over sorted classes against KL(q || x*) of the distribution itself, at every budget."""
+    student, teacher, labels = all_kinds(200, num_classes, seed=5)
+    budgets = torch.tensor([0.0, 1e-9, 1e-3, 0.1, 0.5, math.log(2), 0.7, 3.0, 40.0, 1e4, torch.inf]).double()
+    ordered = order_by_gap(split_pair(student, teacher, labels))
+    found, expected = frontier_values(ordered, budgets), frontier_at(ordered, budgets.unsqueeze(-1)).value.T
+    # Logarithms of a thousand are known to a thousand roundings of one.
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    assert ((found == 0) | (transfer_cost(student, teacher, labels).unsqueeze(-1) > budgets)).all()
+
+
+def test_values_from_sums_take_sets_and_classes_that_are_ruled_out():
+    student = torch.randn(50, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    teacher = student.flip(0).clone()
+    teacher[:, 2] = -torch.inf
+    shares = torch.zeros(50, 8, dtype=torch.float64)
+    shares[:, 0] = shares[:, 5] = 0.5
+    for labels in (torch.full((50,), 7), shares):
+        ordered = order_by_gap(split_pair(student, teacher, labels))
+        budgets = torch.tensor([0.0, 0.2, 1.0, 5.0], dtype=torch.float64)
+        found, expected = frontier_values(ordered, budgets), frontier_at(ordered, budgets.unsqueeze(-1)).value.T
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-14)

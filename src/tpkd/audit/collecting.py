@@ -11,7 +11,7 @@ from tpkd.audit.details import SCALARS, detail_columns, index_columns, teacher_c
 from tpkd.audit.flips import MarginCount
 from tpkd.audit.packing import ChunkWriter, packed_column, write_script
 from tpkd.audit.samples import Samples
-from tpkd.diagnosis.block import Block
+from tpkd.diagnosis.block import SplitBlock
 
 CHUNK_ROWS = 64
 """Examples in a file of the folder: few enough that a view of scattered examples loads little beside them."""
@@ -59,7 +59,7 @@ class Collector:
         self._students = [Columns() for _ in range(num_students)]
         self._lowered = {pair: MarginCount() for pair in combinations(range(num_students), 2)}
 
-    def add(self, blocks: list[Block]) -> None:
+    def add(self, blocks: list[SplitBlock]) -> None:
         """Add the same examples under every student, in order."""
         rows = blocks[0].rows.numpy()
         shown = self._samples.shown(rows, self._white)

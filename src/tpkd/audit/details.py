@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tpkd.audit.packing import class_type
-from tpkd.diagnosis.block import Block
+from tpkd.diagnosis.block import SplitBlock
 from tpkd.geometry import directions, margins
 from tpkd.geometry.correct import insert_target
 from tpkd.theory.frontier import frontier
@@ -39,7 +39,7 @@ def least_margin(logits: Tensor, labels: Tensor) -> Tensor:
     return margins(logits, labels).amin(-1)
 
 
-def index_columns(block: Block) -> dict[str, np.ndarray]:
+def index_columns(block: SplitBlock) -> dict[str, np.ndarray]:
     """What the gallery filters and sorts a student's examples by: single precision is enough for an order.
 
     Shapes: every column is `(rows,)`.
@@ -60,7 +60,7 @@ def index_columns(block: Block) -> dict[str, np.ndarray]:
     }
 
 
-def teacher_columns(block: Block) -> dict[str, np.ndarray]:
+def teacher_columns(block: SplitBlock) -> dict[str, np.ndarray]:
     """What the gallery knows of examples whoever the student is."""
     assert isinstance(block.teacher, Tensor)
     kind = class_type(block.student.shape[-1])
@@ -71,7 +71,7 @@ def teacher_columns(block: Block) -> dict[str, np.ndarray]:
     }
 
 
-def detail_columns(block: Block, *, beta: float) -> dict[str, Any]:
+def detail_columns(block: SplitBlock, *, beta: float) -> dict[str, Any]:
     """Everything that is shown of an opened example, in double precision.
 
     Shapes: `scalars` `(rows, len(SCALARS))`, `classes` `(rows, shown)`, the label first, `fields`

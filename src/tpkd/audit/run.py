@@ -15,7 +15,7 @@ from tpkd.audit.samples import Samples, open_samples, readable
 from tpkd.audit.sources import Sources
 from tpkd.audit.summary import all_flips, student_summary
 from tpkd.audit.table import STUDENT_COLUMNS, check_table, table_columns, write_table
-from tpkd.diagnosis.block import Block, diagnose_block
+from tpkd.diagnosis.block import SplitBlock, diagnose_block
 from tpkd.diagnosis.file_names import short_names, without_suffixes
 from tpkd.diagnosis.inputs import DiagnosisInputs, Form, open_inputs
 from tpkd.diagnosis.labels import IGNORED
@@ -123,7 +123,7 @@ def _all_labels(inputs: DiagnosisInputs) -> np.ndarray:
     return np.concatenate(parts).astype(np.int64)
 
 
-def _blocks(inputs: DiagnosisInputs, rows: int, beta: float, advance: OnRows) -> Iterator[list[Block]]:
+def _blocks(inputs: DiagnosisInputs, rows: int, beta: float, advance: OnRows) -> Iterator[list[SplitBlock]]:
     """The same examples under every student, diagnosed."""
     done = 0
     for together in zip(*(inputs.blocks(student, rows) for student in inputs.students), strict=True):

@@ -59,10 +59,11 @@ class AnswerCounts:
 
     def add(self, teacher_logits: Tensor, labels: Tensor, student_logits: Tensor | None = None) -> None:
         """Count a block; pass student logits for every block or for none."""
-        self.add_classes(teacher_logits.argmax(-1), labels, student_logits)
+        student = None if student_logits is None else student_logits.argmax(-1)
+        self.add_classes(teacher_logits.argmax(-1), labels, student)
 
-    def add_classes(self, teacher: Tensor, labels: Tensor, student_logits: Tensor | None = None) -> None:
-        """Count a block of which the teacher's most probable classes `(N,)` are known, but not all of its logits.
+    def add_classes(self, teacher: Tensor, labels: Tensor, student: Tensor | None = None) -> None:
+        """Count a block of which the most probable classes `(N,)` are known; the student's for every block or for none.
 
         Example:
             >>> counts = AnswerCounts(3)
@@ -72,8 +73,7 @@ class AnswerCounts:
         """
         self._labels += torch.bincount(labels, minlength=len(self._labels))
         self._teacher += int((teacher == labels).sum())
-        if student_logits is not None:
-            student = student_logits.argmax(-1)
+        if student is not None:
             self._student += int((student == labels).sum())
             self._equal += int((student == teacher).sum())
             self._compared += len(labels)

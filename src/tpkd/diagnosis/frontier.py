@@ -7,13 +7,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from tpkd.diagnosis.block import choose_rows
 from tpkd.diagnosis.record import FrontierCurve
 from tpkd.diagnosis.totals import KeptRows
 from tpkd.geometry.correct import insert_target
 from tpkd.geometry.top_k import TopK
-from tpkd.theory import diagnose
-from tpkd.theory.frontier import Ordered, frontier_at, order_by_gap
+from tpkd.theory.compensation import pair_transfer_cost
+from tpkd.theory.frontier import Ordered, frontier_values, order_by_gap
 from tpkd.theory.pair import split_pair
 from tpkd.theory.truncated import split_truncated
 
@@ -33,7 +32,7 @@ def frontier_of(sample: KeptRows) -> FrontierCurve:
     sums over merged classes are such an x again, whose KL to the merged teacher is no larger (log-sum inequality); and
     spread out in the student's proportions it is one for the completed teacher, with the same KL.
     """
-    costs = diagnose(sample.student, sample.teacher, sample.labels).transfer_cost
+    costs = _costs(sample)
     sample = replace(sample, teacher=_whole(sample))
     # Sorted once for all budgets, unless that would take more than a few dozen megabytes.
     ordered = _ordered(sample) if sample.student.numel() <= KEPT_ORDERED else None
@@ -41,6 +40,11 @@ def frontier_of(sample: KeptRows) -> FrontierCurve:
     ends = (budget for budget, value in zip(look.budgets, look.values, strict=True) if value <= 0.01 * look.values[0])
     curve = _curve(sample, next(ends, look.budgets[-1]), ordered)
     return replace(curve, half_budget=_half_budget(sample, curve, costs.amax().item(), ordered))
+
+
+def _costs(sample: KeptRows) -> Tensor:
+    z, zt, y = sample.student, sample.teacher, sample.labels
+    return pair_transfer_cost(split_truncated(z, zt, y).pair if isinstance(zt, TopK) else split_pair(z, zt, y))
 
 
 def _ordered(sample: KeptRows) -> Ordered:
@@ -81,14 +85,13 @@ def _half_budget(sample: KeptRows, curve: FrontierCurve, largest_cost: float, or
 
 def _mean_left(sample: KeptRows, budgets: Sequence[float], ordered: Ordered | None) -> list[float]:
     """The mean V(B) of a sample at each budget."""
-    grid = torch.tensor(budgets, dtype=torch.float64).unsqueeze(-1)
-    totals = torch.zeros(len(budgets), dtype=torch.float64)
-    # In chunks of rows: the budget grid is a leading axis, which multiplies the memory of a chunk.
-    rows = max(1, 2**20 // (len(budgets) * sample.student.shape[-1]))
+    grid = torch.tensor(budgets, dtype=torch.float64)
+    if ordered is not None:
+        return (frontier_values(ordered, grid).sum(0) / len(sample)).tolist()
+    totals = torch.zeros_like(grid)
+    rows = max(1, KEPT_ORDERED // sample.student.shape[-1])
     for start in range(0, len(sample), rows):
-        chunk = slice(start, start + rows)
-        part = _ordered(sample[chunk]) if ordered is None else choose_rows(ordered, chunk)
-        totals += frontier_at(part, grid).value.sum(-1)
+        totals += frontier_values(_ordered(sample[start : start + rows]), grid).sum(0)
     return (totals / len(sample)).tolist()
 
 

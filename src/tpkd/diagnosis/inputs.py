@@ -83,8 +83,8 @@ class DiagnosisInputs:
         """Whether the labels are probabilities."""
         return self.labels.dtype.is_floating_point
 
-    def blocks(self, student: ArrayFile, rows: int) -> Iterator[InputBlock]:
-        """The examples of one student in order, logits in float64.
+    def blocks(self, student: ArrayFile, rows: int, *, as_stored: bool = False) -> Iterator[InputBlock]:
+        """The examples of one student in order, logits in float64 or `as_stored`, in the dtype of their file.
 
         A truncated teacher stays in its own precision, which decides how far its bounds can be trusted.
         """
@@ -92,11 +92,10 @@ class DiagnosisInputs:
         teacher_blocks: Iterator[Tensor | TopK] = iter(self.teacher.blocks(rows))
         sources = zip(student.blocks(rows), teacher_blocks, self.labels.blocks(rows), strict=True)
         for student_block, teacher_block, label_block in sources:
-            teacher = teacher_block if isinstance(teacher_block, TopK) else self._as_logits(teacher_block)
+            z = self._as_logits(student_block, as_stored)
+            teacher = teacher_block if isinstance(teacher_block, TopK) else self._as_logits(teacher_block, as_stored)
             labels = _normalised(label_block) if self.has_soft_labels else class_indices(label_block)
-            block = InputBlock(
-                _counted_from(start, labels), self._as_logits(student_block), teacher, labels, len(labels)
-            )
+            block = InputBlock(_counted_from(start, labels), z, teacher, labels, len(labels))
             kept = self._kept(labels)
             if kept is not None:
                 block = block._replace(**{name: getattr(block, name)[kept] for name in block._fields[:-1]})
@@ -122,10 +121,10 @@ class DiagnosisInputs:
         return Checked(ignored, self.examples - ignored)
 
     def _examples_of(self, source: ArrayFile, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Row numbers and values in float64 of the examples that are not left out."""
+        """Row numbers and values of the examples that are not left out."""
         start = 0
         for block, labels in zip(source.blocks(rows), self.labels.blocks(rows), strict=True):
-            kept, numbers, values = self._kept(labels), _counted_from(start, block), block.double()
+            kept, numbers, values = self._kept(labels), _counted_from(start, block), block
             start += len(block)
             if kept is not None:
                 numbers, values = numbers[kept], values[kept]
@@ -139,9 +138,10 @@ class DiagnosisInputs:
         ignored = class_indices(labels) == IGNORED
         return ~ignored if ignored.any() else None
 
-    def _as_logits(self, values: Tensor) -> Tensor:
-        values = values.double()
-        return values.log() if self.form == "probabilities" else values
+    def _as_logits(self, values: Tensor, as_stored: bool) -> Tensor:
+        if self.form == "probabilities":
+            return values.double().log()
+        return values if as_stored else values.double()
 
     def _check_whole_teacher(self, teacher: ArrayFile, rows: int) -> None:
         floor = TeacherFloor()
@@ -160,14 +160,18 @@ class DiagnosisInputs:
 
     def _check_logits(self, source: ArrayFile, logits: Tensor, numbers: Tensor, *, is_first: bool) -> None:
         # One reduction finds NaN, infinity and absurd size alike: NaN compares false.
-        if not logits.abs().amax().item() <= LARGEST_LOGIT:
-            _refuse_first_outlier(source, logits, numbers)
+        least, most = (bound.item() for bound in logits.aminmax())
+        if not (least >= -LARGEST_LOGIT and most <= LARGEST_LOGIT):
+            _refuse_first_outlier(source, logits.double(), numbers)
+        if self.form == "logits" and not is_first:
+            return
+        logits = logits.double()
         if self.form == "probabilities":
             _check_positive(source, logits, numbers)
             _check_total(source, logits.sum(-1), numbers, "probabilities that")
         elif self.form == "log-probabilities":
             _check_total(source, logits.exp().sum(-1), numbers, "log-probabilities whose exponentials")
-        elif is_first:
+        else:
             _refuse_probabilities(source, logits, numbers)
 
 

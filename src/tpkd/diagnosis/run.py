@@ -4,7 +4,6 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from tpkd.arrays import ArrayFile
@@ -12,7 +11,7 @@ from tpkd.competence.counts import AnswerCounts
 from tpkd.diagnosis.block import Block, diagnose_block
 from tpkd.diagnosis.examples import costliest_examples
 from tpkd.diagnosis.frontier import EQUAL_BELOW, frontier_of
-from tpkd.diagnosis.inputs import Checked, DiagnosisInputs
+from tpkd.diagnosis.inputs import Checked, DiagnosisInputs, InputBlock
 from tpkd.diagnosis.record import (
     ClassPair,
     ClassState,
@@ -23,6 +22,7 @@ from tpkd.diagnosis.record import (
     StudentDiagnosis,
     Truncation,
 )
+from tpkd.diagnosis.rows import diagnose_rows, takes
 from tpkd.diagnosis.soft_labels import SoftLabelTotals
 from tpkd.diagnosis.top_k_file import TopKFile
 from tpkd.diagnosis.totals import (
@@ -40,11 +40,12 @@ from tpkd.errors import InputError
 from tpkd.files import publish
 from tpkd.geometry import retention_bound
 from tpkd.geometry.constants import PAPER_BETA
-from tpkd.geometry.top_k import TopK
 from tpkd.theory.truncated import BOUNDS
 
 BLOCK_ELEMENTS = 2**18
 """Logits in a block: two megabytes in float64, small enough for the cache and large enough to hide what calls cost."""
+BLOCK_ROWS = 2**15
+"""Most rows in a block: torch takes one thread for as many numbers, so that no sum depends on how many there are."""
 
 FRONTIER_SAMPLE = 2048
 HISTOGRAM_BINS = 48
@@ -83,15 +84,15 @@ def diagnose_files(
         block_elements: logits in a block; the result does not depend on it beyond rounding.
         advance: called with the student and a number of rows whenever they are done.
     """
-    rows = max(1, block_elements // inputs.num_classes)
+    rows = max(1, min(BLOCK_ROWS, block_elements // inputs.num_classes))
     checked = inputs.check_values(rows)
     students, soft_labels = [], None
     for student in inputs.students:
         totals = _Totals(inputs, checked)
-        for numbers, z, zt, y, read in inputs.blocks(student, rows):
-            if len(numbers):
-                totals.add(diagnose_block(numbers, z, zt, y, beta=beta, temperature=temperature))
-            advance(student, read)
+        for block in inputs.blocks(student, rows, as_stored=True):
+            if len(block.rows):
+                totals.add(block, beta=beta, temperature=temperature)
+            advance(student, block.read)
         students.append(totals.finish(str(student.path), inputs))
         soft_labels = totals.soft_labels.finish() if totals.soft_labels else None
     return DiagnosisRecord(
@@ -146,9 +147,10 @@ class _Totals:
         self.without_label = WithoutLabelTotals() if isinstance(inputs.teacher, TopKFile) else None
         self.soft_labels = SoftLabelTotals(num_classes) if inputs.has_soft_labels else None
 
-    def add(self, block: Block) -> None:
+    def add(self, given: InputBlock, *, beta: float, temperature: float) -> None:
+        block = self._diagnose(given, beta, temperature)
         self.means.add(block)
-        self.answers.add_classes(_answers(block.teacher), block.classes, block.student)
+        self.answers.add_classes(block.teacher_answers, block.classes, block.answers)
         if self.without_label is not None:
             self.without_label.add(block.state)
         if self.soft_labels is not None:
@@ -157,10 +159,19 @@ class _Totals:
         self.conditional_loss.add(known.state.conditional_loss)
         self.transfer_cost.add(known.state.transfer_cost)
         self.confidence.add(known.state)
-        if self.pairs is not None:
-            self.pairs.add(known)
         self.costliest.add(known)
         self.sample.add(known)
+
+    def _diagnose(self, given: InputBlock, beta: float, temperature: float) -> Block:
+        """The block, after its examples were added to the table of class pairs."""
+        rows, z, zt, y, _ = given
+        if isinstance(zt, Tensor) and takes(z, zt, y, temperature=temperature):
+            return diagnose_rows(rows, z, zt, y, beta=beta, tables=None if self.pairs is None else self.pairs.sums)
+        zt = zt.double() if isinstance(zt, Tensor) else zt
+        block = diagnose_block(rows, z.double(), zt, y, beta=beta, temperature=temperature)
+        if self.pairs is not None:
+            self.pairs.add(block.known)
+        return block
 
     def finish(self, file: str, inputs: DiagnosisInputs) -> StudentDiagnosis:
         means, names = self.means, inputs.class_names
@@ -192,16 +203,6 @@ class _Totals:
 
 def _truncation(teacher: TopKFile) -> Truncation:
     return Truncation(teacher.k, str(teacher.dtype).removeprefix("torch."), teacher.has_rest)
-
-
-def _answers(teacher: Tensor | TopK) -> Tensor:
-    """The most probable class of each row; of a truncated teacher the first of the largest that it kept."""
-    if not isinstance(teacher, TopK):
-        return teacher.argmax(-1)
-    log_probs = teacher.log_probs.float().masked_fill(teacher.indices < 0, -torch.inf)
-    # Kept classes come largest first from our cache: of those that rounding made equal, the first is the larger.
-    first = (log_probs == log_probs.amax(-1, keepdim=True)).long().argmax(-1, keepdim=True)
-    return teacher.indices.gather(-1, first).squeeze(-1)
 
 
 def _decomposition(confidence: float, conditional: float, inside: float, *, has_inside: bool) -> Decomposition:

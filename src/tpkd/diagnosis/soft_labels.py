@@ -68,7 +68,8 @@ class SoftLabelTotals:
         counts = num_correct(labels)
         assert isinstance(counts, Tensor)
         self.counts += torch.bincount(counts, minlength=len(self.counts))
-        self.entropy -= torch.xlogy(labels, labels).sum().item()
+        # Row by row first: the order of one sum over all would depend on the number of threads.
+        self.entropy -= torch.xlogy(labels, labels).sum(-1).sum().item()
 
     def finish(self) -> SoftLabels:
         """The counts as a record."""

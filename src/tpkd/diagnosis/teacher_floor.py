@@ -36,6 +36,7 @@ class TeacherFloor:
         """See more rows; after the first honest one nothing is computed any more."""
         if not self._always:
             return
+        logits = logits.double()
         lowest = logits.amin(-1, keepdim=True)
         at_floor = logits == lowest
         above = logits.masked_fill(at_floor, torch.inf).amin(-1, keepdim=True) - lowest

@@ -1,20 +1,18 @@
 """What a diagnosis keeps while blocks of examples stream by: sums, counts and a few rows, never the examples."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tpkd.diagnosis.block import Block
+from tpkd.diagnosis.block import Block, SplitBlock
 from tpkd.diagnosis.record import WithoutLabel
-from tpkd.geometry import binary_kl_divergence, kl_divergence
-from tpkd.geometry.correct import as_wide, drop_target, is_set
+from tpkd.geometry.correct import insert_target
 from tpkd.geometry.top_k import TopK
 from tpkd.theory.diagnosis import Diagnosis
-from tpkd.theory.pair import Pair
 
 CONFIDENCE_EDGES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 1.0)
 """Finer towards one, where a student that has learned its labels has most of its examples."""
@@ -40,11 +38,9 @@ class ClassMeans:
 
     def add(self, block: Block) -> None:
         """Add a block."""
-        state, pair = block.state, block.pair
+        state, parts = block.state, block.parts
         fields = [getattr(state, name).double() for name in Diagnosis.names()]
-        fields.append(binary_kl_divergence(pair.teacher.log_odds, pair.student.log_odds))
-        fields.append(pair.teacher.log_residual.exp() * state.conditional_loss)
-        fields.append(_inside_part(pair))
+        fields += [parts.confidence, parts.conditional, parts.inside]
         values, blocked, known_classes = torch.stack(fields, dim=-1), state.blocked, block.classes
         if state.label_known is not None:
             self._needs_label = torch.tensor([_needs_label(name, state.bounds) for name in self.names])
@@ -54,12 +50,12 @@ class ClassMeans:
         self.counts += torch.bincount(block.classes, minlength=len(self.counts))
         self.known_counts += torch.bincount(known_classes, minlength=len(self.counts))
         self.sums.index_add_(0, block.classes, values)
-        self.blocked_sums += values[blocked].sum(0)
+        self.blocked_sums += _sum_of_rows(values[blocked])
 
     def over_all(self) -> dict[str, float]:
         """The mean of every field."""
         counts = torch.where(self._needs_label, self.known_counts.sum(), self.counts.sum())
-        return dict(zip(self.names, (self.sums.sum(0) / counts).tolist(), strict=True))
+        return dict(zip(self.names, (_sum_of_rows(self.sums) / counts).tolist(), strict=True))
 
     def over_blocked(self) -> dict[str, float | None]:
         """The mean of every field over the blocked examples; None when there is none."""
@@ -80,15 +76,13 @@ class ClassMeans:
         return round(self.blocked_sums[self.names.index("blocked")].item())
 
 
+def _sum_of_rows(values: Tensor) -> Tensor:
+    # By NumPy, in one order; torch may give each thread a part of it.
+    return torch.from_numpy(values.numpy().sum(0))
+
+
 def _needs_label(name: str, bounds: dict[str, str]) -> bool:
     return bounds.get(name, "lower") in ("lower", "upper") or name == "teacher_confidence"
-
-
-def _inside_part(pair: Pair) -> Tensor:
-    """What differs among the correct classes of a soft label, as a part of KL(t || p)."""
-    if pair.inside is None:
-        return torch.zeros_like(pair.student.log_odds)
-    return pair.teacher.log_confidence.exp() * kl_divergence(pair.inside.teacher, pair.inside.student)
 
 
 class WithoutLabelTotals:
@@ -165,36 +159,27 @@ class ConfidenceBins:
 
 
 class PairTable:
-    """Sums of q_j log(q_j / r_j), q_j and r_j by label and incorrect class."""
+    """Sums of q_j log(q_j / r_j), q_j and r_j by label and class; none at the label itself."""
 
     def __init__(self, num_classes: int) -> None:
         """Start with nothing."""
-        self.left, self.teacher, self.student = (
-            torch.zeros(num_classes, num_classes - 1, dtype=torch.float64) for _ in range(3)
-        )
+        self.sums = torch.zeros(3, num_classes, num_classes, dtype=torch.float64)
 
-    def add(self, block: Block) -> None:
+    def add(self, block: SplitBlock) -> None:
         """Add a block; of a soft label, at the class with the largest share."""
         pair, q = block.pair, block.pair.teacher.conditional
-        for table, values in (
-            (self.left, q * pair.log_ratio),
-            (self.teacher, q),
-            (self.student, pair.student.conditional),
-        ):
-            if is_set(pair.labels):
-                values = drop_target(as_wide(values, pair.labels, 0.0), block.classes)
-            table.index_add_(0, block.classes, values)
+        zero = torch.zeros_like(pair.student.log_odds)
+        for table, values in zip(self.sums, (q * pair.log_ratio, q, pair.student.conditional), strict=True):
+            table.index_add_(0, block.classes, insert_target(values, zero, pair.labels))
 
     def largest(self, count: int) -> list[tuple[int, int, float, float, float]]:
         """Label, competitor and the three sums of the pairs with most left to learn."""
-        flat = self.left.flatten()
-        order = flat.topk(min(count, flat.numel())).indices
-        others = self.left.shape[1]
+        left = self.sums[0].flatten()
+        order = left.topk(min(count, left.numel())).indices
         found = []
-        for index in order[flat[order] > 0].tolist():
-            label, column = divmod(index, others)
-            sums = (table[label, column].item() for table in (self.left, self.teacher, self.student))
-            found.append((label, column + (column >= label), *sums))
+        for index in order[left[order] > 0].tolist():
+            label, competitor = divmod(index, self.sums.shape[1])
+            found.append((label, competitor, *self.sums[:, label, competitor].tolist()))
         return found
 
 
@@ -217,8 +202,10 @@ class KeptRows:
 
     @classmethod
     def of(cls, block: Block, chosen: Tensor) -> "KeptRows":
-        """Some rows of a block."""
-        return cls(block.rows, block.student, block.teacher, block.labels)[chosen]
+        """Some rows of a block, logits in float64."""
+        kept = cls(block.rows, block.student, block.teacher, block.labels)[chosen]
+        teacher = kept.teacher if isinstance(kept.teacher, TopK) else kept.teacher.double()
+        return replace(kept, student=kept.student.double(), teacher=teacher)
 
     @classmethod
     def joined(cls, parts: Sequence["KeptRows"]) -> "KeptRows":
@@ -249,9 +236,12 @@ class CostliestExamples:
     def add(self, block: Block) -> None:
         """Look at a block."""
         costs = block.state.transfer_cost
-        if not len(costs) or (len(self._costs) == self.count and costs.amax() <= self._costs[-1]):
+        # Those that may be kept: a sort of all would take longer than what was done before.
+        least = self._costs[-1] if len(self._costs) == self.count else -torch.inf
+        above = (costs > least).nonzero().squeeze(-1)
+        if not len(above):
             return
-        chosen = costs.sort(descending=True, stable=True).indices[: self.count]
+        chosen = above[costs[above].sort(descending=True, stable=True).indices[: self.count]]
         costs = torch.cat([self._costs, costs[chosen]])
         order = costs.sort(descending=True, stable=True).indices[: self.count]
         self._costs = costs[order]

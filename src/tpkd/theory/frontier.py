@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from tpkd.geometry.correct import as_wide, check_single, drop_target, is_set, over_batch
@@ -64,7 +64,10 @@ class Ordered:
     """Masses up to each class, and from each class on, as logarithms."""
     log_mass: Float[Tensor, "*batch rest"]
     log_excess: Float[Tensor, "*batch rest"]
-    """log A_k and log(1 - A_k): see `_count_capped`."""
+    """log A_k, which grows, and log(1 - A_k), which falls: see `_count_capped`."""
+    q_upto: Float[Tensor, "*batch others"]
+    loss_upto: Float[Tensor, "*batch others"]
+    """Sums of q_j and of q_j c_j up to each class."""
 
 
 def order_by_gap(pair: Pair) -> Ordered:
@@ -78,12 +81,27 @@ def order_by_gap(pair: Pair) -> Ordered:
     log_r, log_q = pair.student.log_conditional.gather(-1, order), pair.teacher.log_conditional.gather(-1, order)
     log_r_upto, log_r_from, log_q_from = log_r.logcumsumexp(-1), _log_sum_from(log_r), _log_sum_from(log_q)
     ahead = c[..., :-1]
-    log_mass = torch.logaddexp(log_r_upto[..., :-1], log_q_from[..., 1:] - ahead)
+    # Not logaddexp: what its last bits are depends on the number of threads.
+    log_mass = torch.stack([log_r_upto[..., :-1], log_q_from[..., 1:] - ahead]).logsumexp(0)
     # e^c_k (1 - A_k) grows from k + 1 to k by (e^c_k - e^c_{k+1}) times the r-mass after k.
     steps = log_r_from[..., 1:] + ahead + (-c.diff(dim=-1).expm1()).log()
     steps = torch.where(ahead == -torch.inf, -torch.inf, steps)  # classes that the teacher rules out do not differ
     log_excess = _log_sum_from(steps) - ahead
-    return Ordered(pair, pair_transfer_cost(pair), c, log_r_upto, log_r_from, log_q_from, log_mass, log_excess)
+    q = log_q.exp()
+    loss = (q * c).masked_fill(q == 0, 0.0)
+    return Ordered(
+        pair,
+        pair_transfer_cost(pair),
+        c,
+        log_r_upto,
+        log_r_from,
+        log_q_from,
+        # Never at their cap: classes that the teacher rules out.
+        log_mass.masked_fill(log_mass.isnan(), torch.inf),
+        log_excess.masked_fill(log_excess.isnan(), -torch.inf),
+        q.cumsum(-1),
+        loss.cumsum(-1),
+    )
 
 
 def frontier_at(ordered: Ordered, budget: float | Float[Tensor, "*grid"]) -> FrontierPoint:
@@ -99,7 +117,8 @@ def frontier_at(ordered: Ordered, budget: float | Float[Tensor, "*grid"]) -> Fro
     complete = cost.unsqueeze(-1) <= B
     # Beyond the cost nothing changes, and an infinite budget has no e^B.
     B = B.minimum(cost.unsqueeze(-1))
-    log_multiplier, free_growth = _log_multiplier(ordered, B)
+    log_gain = (-(-B).expm1()).log()
+    log_multiplier, free_growth = _log_multiplier(ordered, B, log_gain, _count_capped(ordered, B, log_gain))
     # Where all that is free is what the teacher rules out, it shares the rest as the student has it.
     is_ruled_out = (pair.log_ratio == -torch.inf) & (log_multiplier == -torch.inf)
     growth = B.minimum(torch.where(is_ruled_out, free_growth, pair.log_ratio - log_multiplier))
@@ -109,15 +128,42 @@ def frontier_at(ordered: Ordered, budget: float | Float[Tensor, "*grid"]) -> Fro
     return FrontierPoint(log_x, torch.where(complete.squeeze(-1), 0.0, value))
 
 
+def frontier_values(ordered: Ordered, budgets: Float[Tensor, " G"]) -> Float[Tensor, "*batch G"]:
+    """V(B) of examples that are sorted already, from sums that are there: no pass over the classes per budget.
+
+    V(B) = sum_{j <= k} q_j (c_j - B) + log lambda sum_{j > k} q_j, where the first k classes are at their cap.
+
+    Example:
+        >>> student, teacher = torch.tensor([[0.90, 0.07, 0.03]]).log(), torch.tensor([[0.40, 0.25, 0.35]]).log()
+        >>> ordered = order_by_gap(split_pair(student, teacher, torch.tensor([0])))
+        >>> frontier_values(ordered, torch.tensor([0.0, 0.3, 0.7]))
+        tensor([[0.1717, 0.0644, 0.0000]])
+    """
+    cost = ordered.cost.unsqueeze(-1)
+    B = budgets.minimum(cost)
+    log_gain = (-(-B).expm1()).log()
+    by_mass = torch.searchsorted(ordered.log_mass, -B)
+    by_excess = torch.searchsorted(-ordered.log_excess, -log_gain)
+    capped = torch.where(math.log(2) < B, by_mass, by_excess)
+    log_multiplier, _ = _log_multiplier(ordered, B, log_gain, capped)
+    last = (capped - 1).clamp(min=0)
+    at_caps = torch.where(capped > 0, _take(ordered.loss_upto, last) - B * _take(ordered.q_upto, last), 0.0)
+    q_free = _take(ordered.log_q_from, capped).exp()
+    value = at_caps + torch.where(q_free > 0, q_free * log_multiplier, 0.0)
+    return torch.where(cost <= budgets, 0.0, value.clamp(min=0))
+
+
 def _log_multiplier(
-    ordered: Ordered, B: Float[Tensor, "*grid 1"]
-) -> tuple[Float[Tensor, "*grid 1"], Float[Tensor, "*grid 1"]]:
+    ordered: Ordered,
+    B: Float[Tensor, "*grid G"],
+    log_gain: Float[Tensor, "*grid G"],
+    capped: Int[Tensor, "*grid G"],
+) -> tuple[Float[Tensor, "*grid G"], Float[Tensor, "*grid G"]]:
     """log lambda: the caps are the first classes by falling c_j = log(q_j / r_j), and lambda normalises the rest.
 
     Returned with how much the mass of the rest grows, as a logarithm.
     """
-    c, log_gain = ordered.log_ratio, (-(-B).expm1()).log()
-    capped = _count_capped(ordered, B, log_gain)
+    c = ordered.log_ratio
     # lambda = (q-mass below the caps) / (1 - e^B r-mass at the caps), and 1 - e^B R = (1 - R) - (e^B - 1) R.
     last = (capped - 1).clamp(min=0)
     log_r_capped = torch.where(capped > 0, _take(ordered.log_r_upto, last), -torch.inf)
