@@ -84,7 +84,14 @@ def test_a_cache_of_version_0_1_that_needs_work_is_given_a_journal(tmp_path, nam
         block_rows=2,
         model_source=source,
     )
-    assert files_of(place) == files_of(tmp_path / "new")
+    found, new = files_of(place), files_of(tmp_path / "new")
+    if name == "truncated":
+        # Version 0.1 rounded log-probabilities in another order: its shard stays as it is, and the journal has its sum.
+        assert found.keys() == new.keys()
+        assert found["shard-00000.safetensors"] == files_of(EARLIER / name)["shard-00000.safetensors"]
+        assert found["shard-00001.safetensors"] == new["shard-00001.safetensors"]
+    else:
+        assert found == new
 
 
 def test_killed_before_the_new_manifest_the_old_one_still_counts(tmp_path, monkeypatch):

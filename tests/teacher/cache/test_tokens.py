@@ -71,8 +71,9 @@ def test_entry_t_is_about_token_t_plus_one(tmp_path):
     tokens = cache.tokens([3], [2])[0]
     found = cache.read([3], [2])
     log_probs = logits()[6].log_softmax(-1)
-    for place in range(LENGTH - 1):
-        assert found.label_log_probs[0, place] == log_probs[place, tokens[place + 1]]
+    expected = log_probs.gather(-1, tokens[1:, None].long())[:, 0]
+    # A few roundings of float32 apart: the cache sums exponentials in another order.
+    torch.testing.assert_close(found.label_log_probs[0], expected, rtol=1e-6, atol=1e-6)
 
 
 def test_a_built_cache_and_one_from_arrays_hold_the_same(tmp_path):

@@ -10,6 +10,8 @@ from tpkd.teacher.cache.columns import TOP_K_COLUMNS
 
 _AT_ONCE = 1 << 21
 """Logits that are truncated together: what is computed of them stays in the processor's cache."""
+_SMALL = 1e8
+"""A sum of so many smallest normal numbers has lost no digit to terms that underflowed."""
 
 
 def truncate(logits: Float[Tensor, "rows K"], labels: Int[Tensor, " rows"], k: int) -> TopK:
@@ -31,7 +33,21 @@ def truncate(logits: Float[Tensor, "rows K"], labels: Int[Tensor, " rows"], k: i
         >>> kept.indices, kept.log_probs.exp(), kept.label_log_probs.exp(), kept.rest_log_probs.exp()
         (tensor([[1, 0]]), tensor([[0.5000, 0.2000]]), tensor([0.1000]), tensor([0.2000]))
     """
-    return keep(log_probs_of(logits), top_classes(logits, k), labels)
+    z, classes = logits.detach().to(computation_dtype(logits)), top_classes(logits, k)
+    label, largest = labels.long().unsqueeze(-1), z.gather(-1, classes[:, :1])
+    below = z - largest
+    top, at_label = below.gather(-1, classes), below.gather(-1, label)
+    shares = below.exp_()
+    log_total = shares.sum(-1, keepdim=True).log()
+    rest = shares.scatter_(-1, classes, 0.0).scatter_(-1, label, 0.0).sum(-1)
+    log_rest = rest.log() - log_total.squeeze(-1)
+    # Beside a class that has nearly everything, the shares of all others underflow: these rows go another way.
+    far = (rest < _SMALL * torch.finfo(z.dtype).tiny).nonzero()[:, 0]
+    if len(far):
+        again = keep(log_probs_of(logits[far]), classes[far], labels[far]).rest_log_probs
+        assert again is not None
+        log_rest[far] = again
+    return TopK(top - log_total, classes, (at_label - log_total).squeeze(-1), log_rest)
 
 
 def truncate_positions(
