@@ -10,7 +10,7 @@ from tpkd.compare.grid import plan_grid
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reproducing.md").read_text()
-COMPARISONS = [line for line in PAGE.splitlines() if line.startswith("tpkd compare ")]
+COMPARISONS = [line for line in PAGE.replace(" \\\n", "").splitlines() if line.startswith("tpkd compare ")]
 WHOLE = [line for line in COMPARISONS if " --" not in line]
 
 

@@ -38,7 +38,10 @@ class Findings:
     @property
     def asking(self) -> "Findings":
         """Without settings that check something else, which have claims of their own."""
-        return replace(self, settings=[setting for setting in self.settings if not setting.plan.claims])
+        settings = [setting for setting in self.settings if not setting.plan.claims]
+        names = {setting.plan.name for setting in settings}
+        blocking = {name: found for name, found in self.blocking.items() if name in names}
+        return replace(self, settings=settings, blocking=blocking)
 
     def with_verdict(self, left: str, right: str, *verdicts: str) -> list[tuple[Setting, Judged]]:
         """A claim in the settings in which it came out so."""
@@ -250,22 +253,25 @@ def _blocked(findings: Findings) -> str:
 
 
 def _accumulates(findings: Findings) -> str:
-    found = [
-        (setting, each)
-        for setting in findings.settings
-        for each in findings.continued.get(setting.plan.name, ())
-        if each.other == "ce"
-    ]
-    if not found:
+    """How the continuations came out against CE: each verdict with the number of settings and both differences."""
+    groups: dict[str, list[Continued]] = {}
+    for setting in findings.settings:
+        for each in findings.continued.get(setting.plan.name, ()):
+            if each.other == "ce":
+                groups.setdefault(each.verdict, []).append(each)
+    if not groups:
         return "Not repeated yet: the first run has one continuation each, in which TPKD's label loss ended above CE's."
-    return (
-        "; ".join(
-            f"{setting.plan.title}: {each.verdict} (conditional KL {signed_nats(each.conditional.mean)}, label loss "
-            f"{signed_nats(each.label.mean)} nats against CE, {each.label.seeds} repeats)"
-            for setting, each in found
+    said = []
+    for verdict, found in groups.items():
+        conditional, label = (
+            spread([getattr(each, name).mean for each in found], signed_nats) for name in ("conditional", "label")
         )
-        + "."
-    )
+        repeats = min(each.label.seeds for each in found)
+        said.append(
+            f"{verdict} in {len(found)} (conditional KL {conditional}, label loss {label} nats against CE after 128 "
+            f"iterations, {repeats} repeats)"
+        )
+    return f"The paper's TPKD, {_settings([each for found in groups.values() for each in found])}: {'; '.join(said)}."
 
 
 def _step_length(findings: Findings) -> str:

@@ -172,6 +172,7 @@ def mechanism_table(settings: Sequence[Setting], continued: Mapping[str, Sequenc
             rows.append(
                 ("blocking grows by more than 1 point under CE", setting.plan.title, grown, found.growth_verdict)
             )
+        if found is not None and found.remaining is not None:
             left = f"{nats(found.remaining)} nats, floor {nats(found.floor)}"
             statement = "more knowledge remains where imitation is blocked than two seeds differ by"
             rows.append((statement, setting.plan.title, left, found.remaining_verdict))
