@@ -85,7 +85,7 @@ wheel: .venv/installed-dev ## build the release into dist/, audit the wheel's st
 	$(PYTHON) -c 'import sys; sys.exit("tpkd needs Python 3.11 or newer, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
 
-INSTALLED_FROM := pyproject.toml setup.py constraints.txt src/tpkd/objectives/kernels/_cpu.c src/tpkd/diagnosis/_rows.c
+INSTALLED_FROM := pyproject.toml setup.py constraints.txt src/tpkd/objectives/kernels/_cpu.c src/tpkd/diagnosis/_rows.c src/tpkd/vectorised.h
 
 .venv-timm/installed: .venv/bin/python $(INSTALLED_FROM)
 	$(BIN)/python -m venv .venv-timm

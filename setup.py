@@ -35,7 +35,7 @@ KERNELS = [
         extra_link_args=LINK_FLAGS,
         libraries=LIBRARIES,
         py_limited_api=True,
-        depends=["setup.py"],
+        depends=["setup.py", "src/tpkd/vectorised.h"],
         # Without a compiler, tensor code takes over; a wheel for release must have its kernels.
         optional=os.environ.get("TPKD_REQUIRE_KERNEL") != "1",
     )

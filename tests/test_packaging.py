@@ -83,7 +83,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     assert {name.partition("/")[0] for name in names} == {"tpkd", f"tpkd-{VERSION}.dist-info"}
     package = ROOT / "src" / "tpkd"
     expected = {path.relative_to(ROOT / "src").as_posix() for path in package.rglob("*") if path.is_file()}
-    expected = {name for name in expected if not name.endswith((".c", ".pyc", ".so", ".pyd"))}
+    expected = {name for name in expected if not name.endswith((".c", ".h", ".pyc", ".so", ".pyd"))}
     found = {name for name in names if name.startswith("tpkd/")}
     assert found - expected == {"tpkd/objectives/kernels/_cpu.abi3.so", "tpkd/diagnosis/_rows.abi3.so"}
     assert expected - found == set()

@@ -1,4 +1,4 @@
-"""The kernel built another way, in a directory of its own: for the baseline processor, with sanitizers or without."""
+"""The kernels built another way, in their own directory: for the baseline processor, with sanitizers or without."""
 
 import importlib.util
 import os
@@ -12,10 +12,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 _SANITIZERS = "-fsanitize=address,undefined"
+_KERNELS = ("tpkd.objectives.kernels._cpu", "tpkd.diagnosis._rows")
 
 
-def build_kernel(directory: Path, flags: str = "") -> Path:
-    """Build the kernel of this source tree as `setup.py` does, for the baseline processor; return the library."""
+def build_kernels(directory: Path, flags: str = "") -> None:
+    """Build the kernels of this source tree as `setup.py` does, for the baseline processor."""
     environment = {
         **os.environ,
         "TPKD_BASELINE_KERNEL": "1",
@@ -27,22 +28,20 @@ def build_kernel(directory: Path, flags: str = "") -> Path:
     command += ["--build-lib", str(directory), "--build-temp", str(directory / "objects")]
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr[-3000:]
-    (library,) = directory.glob("tpkd/objectives/kernels/_cpu*")
-    return library
 
 
-def build_sanitized_kernel(directory: Path) -> tuple[Path, dict[str, str]]:
-    """The kernel under the address and undefined-behaviour sanitizers, and the environment to load it in."""
+def build_sanitized_kernels(directory: Path) -> dict[str, str]:
+    """The kernels under the address and undefined-behaviour sanitizers; returns the environment to load them in."""
     flags = [_SANITIZERS, "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g"]
     if "clang" in _compiler()[0]:
         flags.append("-shared-libasan")  # whose default is part of the program, which Python is not
-    options = {
+    build_kernels(directory, " ".join(flags))
+    return {
         # Before everything else, because Python itself knows nothing of it; it looks for the exceptions of C++ at once.
         "LD_PRELOAD": f"{_runtime()} libstdc++.so.6",
         "ASAN_OPTIONS": "detect_leaks=0",  # Python and torch keep much until the end
         "UBSAN_OPTIONS": "print_stacktrace=1",
     }
-    return build_kernel(directory, " ".join(flags)), options
 
 
 def why_not_sanitized(directory: Path) -> str | None:
@@ -61,18 +60,20 @@ def why_not_sanitized(directory: Path) -> str | None:
     return None
 
 
-def use_kernel(library: str) -> None:
-    """Let `tpkd.objectives` import this kernel instead of its own; before the first import of tpkd."""
-    assert "tpkd.objectives" not in sys.modules
-    spec = importlib.util.spec_from_file_location("tpkd.objectives.kernels._cpu", library)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    sys.modules["tpkd.objectives.kernels._cpu"] = module
+def use_kernels(directory: str) -> None:
+    """Let tpkd import the kernels of this directory instead of its own; before the first import of tpkd."""
+    assert "tpkd" not in sys.modules
+    for name in _KERNELS:
+        (library,) = Path(directory).glob(name.replace(".", "/") + "*")
+        spec = importlib.util.spec_from_file_location(name, library)
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    from tpkd.diagnosis import rows
     from tpkd.objectives.kernels import cpu
 
-    assert cpu._kernel is module
+    assert [cpu._kernel, rows._kernel] == [sys.modules[name] for name in _KERNELS]
 
 
 def _compiler() -> list[str]:

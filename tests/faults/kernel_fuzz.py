@@ -1,6 +1,6 @@
-"""`tpkd_loss` through a given kernel with whatever a caller may hand over: run by test_kernel.py, under sanitizers.
+"""Losses and diagnosis through given kernels with whatever a caller may hand over, for test_kernel.py.
 
-python kernel_fuzz.py LIBRARY SEED CASES: prints the seed of every case before it runs: the last one is to blame.
+python kernel_fuzz.py DIRECTORY SEED CASES: prints the seed of every case before it runs: the last one is to blame.
 """
 
 import random
@@ -8,13 +8,14 @@ import sys
 import threading
 
 if __name__ == "__main__":  # before anything loads the installed one
-    from kernel_build import use_kernel
+    from kernel_build import use_kernels
 
-    use_kernel(sys.argv[1])
+    use_kernels(sys.argv[1])
 
 import torch
 from torch import Tensor
 
+from tpkd.diagnosis.rows import diagnose_rows
 from tpkd.objectives import linear_tpkd_loss, top_k_tpkd_loss, tpkd_loss
 
 INTEGERS = (torch.int64, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint64)
@@ -208,6 +209,29 @@ def run_linear(seed: int) -> None:
     assert good, f"{seed}: labels that are not classes were taken"
 
 
+def run_diagnosis(seed: int) -> None:
+    """Rows of the diagnosis, with labels that are classes or not, with and without tables."""
+    rng = random.Random(seed)
+    rows, num_classes = rng.choice((0, 1, 5, 200)), rng.choice((3, 4, 7, 8, 9, 63, 64, 65, 500))
+    wild = rng.random() < 0.5
+    dtypes = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+    student, teacher = (logits(rng, [rows, num_classes], rng.choice(dtypes), wild) for _ in range(2))
+    labels = torch.randint(num_classes, (rows,))
+    good = rows == 0 or rng.random() < 0.8
+    if not good:
+        labels[rng.randrange(rows)] = rng.choice((-1, num_classes, 2**40, -(2**63), 2**63 - 1))
+    tables = torch.zeros(3, num_classes, num_classes, dtype=torch.float64) if rng.random() < 0.5 else None
+    torch.set_num_threads(rng.choice((1, 2, 5)))
+    try:
+        found = diagnose_rows(torch.arange(rows), student, teacher, labels, beta=0.5, tables=tables)
+    except ValueError:
+        if good:
+            raise
+        return
+    assert good
+    assert len(found.state.blocked) == rows
+
+
 def run_with_a_thread_that_changes_labels(calls: int) -> None:
     """Every call returns or refuses; none touches memory that a label of another moment points to."""
     student, teacher = torch.randn(2, 64, 500, generator=torch.Generator().manual_seed(0))
@@ -243,6 +267,7 @@ def main() -> None:
         run_case(number)
         run_soft(number)
         run_truncated(number)
+        run_diagnosis(number)
         if number % 10 == 0:
             run_operator(number)
             run_linear(number)

@@ -10,34 +10,8 @@
    Every row is computed alone, and cells of the tables are summed in the order of the rows: no result depends on the
    number of threads. */
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "../vectorised.h"
 #include <float.h>
-#include <math.h>
-#include <stdint.h>
-#include <string.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
-#if !defined(BASELINE_PROCESSOR) && defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && __GNUC__ >= 12
-#define FOR_EACH_PROCESSOR __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define FOR_EACH_PROCESSOR
-#endif
-
-#if defined(__GNUC__)
-#define INLINE static inline __attribute__((always_inline)) /* into each of the clones */
-#else
-#define INLINE static inline
-#endif
-
-#define PRAGMA(text) _Pragma(#text)
-#if defined(_MSC_VER)
-#define VECTORISED(reduction) /* its compiler would let go of nan and inf */
-#else
-#define VECTORISED(reduction) PRAGMA(omp simd reduction)
-#endif
 
 #define LANES 8 /* rows of scratch memory are whole multiples of this */
 #define TABLES 3 /* of class pairs: what is left to learn, the teacher's share, the student's share */

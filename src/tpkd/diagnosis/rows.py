@@ -97,7 +97,9 @@ def diagnose_rows(
         >>> found and found.state.blocked
         tensor([True])
     """
-    found = _call(_prepared(student), _prepared(teacher), labels.contiguous(), tables)
+    # A copy of the labels: those of a file may change after the kernel has checked them.
+    own = labels.clone(memory_format=torch.contiguous_format)
+    found = _call(_prepared(student), _prepared(teacher), own, tables)
     log_odds, teacher_log_odds = found.lead - found.log_sum, found.teacher_lead - found.teacher_log_sum
     log_confidence, log_residual = logsigmoid(log_odds), logsigmoid(-log_odds)
     teacher_log_residual = logsigmoid(-teacher_log_odds)

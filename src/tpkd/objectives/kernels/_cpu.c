@@ -10,33 +10,7 @@
    student's row for a short list, and on the rest it is a multiple of the student, so that one number says it all. Each
    of the four kinds is the same function, compiled with two constants. */
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <math.h>
-#include <stdint.h>
-#include <string.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
-#if !defined(BASELINE_PROCESSOR) && defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && __GNUC__ >= 12
-#define FOR_EACH_PROCESSOR __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define FOR_EACH_PROCESSOR
-#endif
-
-#if defined(__GNUC__)
-#define INLINE static inline __attribute__((always_inline)) /* into each of the clones */
-#else
-#define INLINE static inline
-#endif
-
-#define PRAGMA(text) _Pragma(#text)
-#if defined(_MSC_VER)
-#define VECTORISED(reduction) /* its compiler would let go of nan and inf */
-#else
-#define VECTORISED(reduction) PRAGMA(omp simd reduction)
-#endif
+#include "../../vectorised.h"
 
 #define LANES 64 /* scratch rows are whole multiples of this */
 #define CHUNK 128
