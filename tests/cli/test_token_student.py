@@ -1,6 +1,7 @@
 """`tpkd cache`, `train` and `diagnose --tokens` with a language model made on the spot."""
 
 import json
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -8,6 +9,7 @@ from typer.testing import CliRunner
 from tokens.tiny import TITLE, fill, write_model
 from tpkd.cli.main import app
 from tpkd.errors import InputError
+from tpkd.geometry.constants import PAPER_BETA
 
 RUNNER = CliRunner()
 
@@ -65,6 +67,17 @@ def test_a_student_of_another_tokeniser_is_refused(root, tmp_path):
     ("arguments", "message"),
     [
         (("--tokens", "--labels", "y.npy"), r"--labels: expected none beside --tokens"),
+        (
+            ("--tokens", "--beta", "10"),
+            r"--beta: expected none beside --tokens, whose numbers do not depend on the step",
+        ),
+        (("--tokens", "--temperature", "2"), r"--temperature: expected none beside --tokens"),
+        (
+            ("--tokens", "--probabilities"),
+            r"--probabilities: expected none beside --tokens, whose student is a network",
+        ),
+        (("--tokens", "--log-probabilities"), r"--log-probabilities: expected none beside --tokens"),
+        (("--tokens", "--label-column", "y"), r"--label-column: expected none beside --tokens, whose labels are"),
         (("--tokens", "b"), r"--tokens: expected one student, found 2"),
         (("--labels", "y.npy", "--blocks", "3"), r"--blocks: expected --tokens beside it"),
         ((), r"--labels: missing"),
@@ -73,6 +86,28 @@ def test_a_student_of_another_tokeniser_is_refused(root, tmp_path):
 def test_options_that_do_not_fit_are_refused(arguments, message):
     with pytest.raises(InputError, match=message):
         run("diagnose", "a", "--teacher", "cache", *arguments)
+
+
+def test_an_option_with_its_default_value_is_refused_too():
+    with pytest.raises(InputError, match=r"--beta: expected none beside --tokens"):
+        run("diagnose", "a", "--teacher", "cache", "--tokens", "--beta", PAPER_BETA)
+
+
+@pytest.mark.parametrize("module", ["jinja2", "matplotlib"])
+def test_a_page_needs_the_extra_report_before_any_work(monkeypatch, tmp_path, module):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(InputError, match=r"tpkd\[report\]"):
+        run("diagnose", "a", "--teacher", "cache", "--tokens", "--html", tmp_path / "page.html")
+
+
+def test_a_student_with_fewer_logits_than_the_cache_is_refused_by_its_size(root, tmp_path):
+    config = json.loads((root / "run.yaml").read_text())
+    teacher = {"model": f"hf:{write_model(tmp_path / 'padded', padding=4)}", "cache": str(tmp_path / "cache")}
+    (tmp_path / "run.yaml").write_text(json.dumps(config | {"teacher": config["teacher"] | teacher}))
+    run("cache", "build", tmp_path / "run.yaml")
+    with pytest.raises(InputError, match=r"expected at most the 300 classes of the student, found 304"):
+        run("diagnose", root / "model", "--teacher", tmp_path / "cache", "--tokens")
+    run("diagnose", tmp_path / "padded", "--teacher", root / "cache", "--tokens", "--blocks", 1)
 
 
 def test_only_the_teacher_and_held_out_text_have_caches(root):

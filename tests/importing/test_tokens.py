@@ -1,19 +1,21 @@
 """A language model's cache from what it said elsewhere."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 import torch
 from safetensors.numpy import save_file
 
-from tokens.tiny import fill, tiny_config
+from tokens.tiny import fill, tiny_config, write_model, write_text
 from tpkd.config.loading import ConfigError
 from tpkd.errors import InputError
 from tpkd.importing.tokens import import_tokens
 from tpkd.models.language import load_language_model
+from tpkd.teacher.cache.tokens import write_token_cache
 from tpkd.teacher.cache.truncation import truncate_positions
-from tpkd.tokens.cache import build_token_cache, load_text, open_text_cache
+from tpkd.tokens.cache import build_token_cache, load_text, open_text_cache, verify_token_cache
 
 COLUMNS = ("log_probs", "indices", "label_log_probs", "rest_log_probs")
 
@@ -62,7 +64,7 @@ def vllm_lines(root, path, blocks_per_answer=3):
 
 
 def assert_same(root, config):
-    built, imported = open_text_cache(tiny_config(root))[0], open_text_cache(config)[0]
+    built, imported = open_text_cache(tiny_config(root, "teacher.cache_dtype=float32"))[0], open_text_cache(config)[0]
     one, other = (cache.read(cache.documents, cache.blocks) for cache in (built, imported))
     assert torch.equal(one.indices, other.indices)
     for name in ("log_probs", "label_log_probs", "rest_log_probs"):
@@ -139,3 +141,80 @@ def test_a_rest_that_was_not_stored_is_one_minus_what_is_given(root, tmp_path):
     config = into(root, tmp_path / "cache")
     import_tokens(config, tmp_path / "a.npz")
     assert_same(root, config)
+
+
+@pytest.fixture(scope="module")
+def imported(root, tmp_path_factory):
+    """A cache from arrays, its configuration, and no weights of a teacher."""
+    folder = tmp_path_factory.mktemp("imported")
+    np.savez(folder / "a.npz", **arrays(root))
+    teacher = write_model(folder / "model")
+    (teacher / "model.safetensors").unlink()
+    place = folder / "cache"
+    import_tokens(into(root, place, ("teacher.model", f"hf:{teacher}")), folder / "a.npz")
+    return lambda *overrides: (place, into(root, place, ("teacher.model", f"hf:{teacher}"), *overrides))
+
+
+def test_an_imported_cache_is_verified_without_weights(imported):
+    report = verify_token_cache(*imported())
+    assert report.passes
+    assert report.rows_recomputed == 0
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("packing.length=15", r"preprocessing\.packing\.length: expected 15, found 16"),
+        ("documents.begin=null", r"dataset_fingerprint: expected"),
+        ("teacher.top_k=4", r"something else: top_k: expected 4, found 8$"),
+        ("teacher.top_p=0.5", r"something else: top_p: expected 0\.5, found nothing$"),
+        ("teacher.cache_dtype=float16", r"something else: dtype: expected 'float16', found 'float32'$"),
+    ],
+)
+def test_an_imported_cache_of_something_else_is_refused_by_name(imported, override, message):
+    with pytest.raises(InputError, match=message):
+        verify_token_cache(*imported(override))
+    with pytest.raises(InputError, match=message):
+        open_text_cache(imported(override)[1])
+
+
+def test_an_imported_cache_of_another_tokeniser_or_text_is_refused(imported, tmp_path):
+    words = write_model(tmp_path / "words", vocabulary=290)
+    with pytest.raises(InputError, match=r"preprocessing\.tokenizer: expected"):
+        verify_token_cache(*imported(("teacher.model", f"hf:{words}")))
+    other = write_text(tmp_path / "other.txt", seed=1)
+    with pytest.raises(InputError, match=r"dataset_fingerprint: expected"):
+        verify_token_cache(*imported(("documents.path", str(other))))
+
+
+def test_a_cache_that_only_claims_to_be_of_this_text_is_refused(root, tmp_path):
+    config = into(root, tmp_path)
+    text, given = load_text(config), arrays(root)
+    tokens = text.blocks.tokens.copy()
+    tokens[0, 0] += 1  # predicted by nothing
+    write_token_cache(
+        tmp_path,
+        tokens,
+        {name: given[name] for name in COLUMNS},
+        num_classes=300,
+        top_k=8,
+        documents=text.blocks.documents,
+        blocks=text.blocks.numbers,
+        dataset=text.documents_sha256,
+        dtype="float32",
+        **text.preprocessing,
+    )
+    with pytest.raises(InputError, match=r"tokens: expected those of the text at hand, found others"):
+        verify_token_cache(tmp_path, config)
+
+
+def test_damage_of_an_imported_cache_is_reported(imported, tmp_path):
+    place, config = imported()
+    shutil.copytree(place, tmp_path / "cache")
+    shard = tmp_path / "cache" / "shard-00000.safetensors"
+    data = bytearray(shard.read_bytes())
+    data[-1] ^= 1
+    shard.write_bytes(data)
+    report = verify_token_cache(tmp_path / "cache", config)
+    assert not report.passes
+    assert "shard-00000.safetensors" in report.problems[0]

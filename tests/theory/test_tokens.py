@@ -1,5 +1,7 @@
 """Token states are those of the diagnosis of a truncated teacher, without the sort."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -37,6 +39,23 @@ def test_the_bounds_hold_against_the_whole_teacher():
     assert (found.blocked | ~whole.blocked).all()
     assert (found.conditional_loss <= whole.conditional_loss + 1e-12).all()
     assert (found.transfer_cost <= whole.transfer_cost + 1e-12).all()
+
+
+def test_a_token_that_only_the_rounding_of_a_cache_unblocks_is_within_half_an_ulp_of_the_teacher():
+    """What 'up to the rounding of the cache' means: the kept log-probabilities of a cache are of half precision."""
+    student, _, _, labels = scene()
+    others = torch.arange(50) != labels.unsqueeze(-1)
+    teacher = student + 1e-6 * others  # a little above the student on every wrong token
+    kept = truncate_positions(teacher, labels, 6)
+    stored = kept.log_probs.half()
+    rounded = replace(kept, log_probs=stored.double())
+    found, whole = token_state(student, rounded, labels).blocked, diagnose(student, teacher, labels).blocked
+    assert whole.all()
+    lost = whole & ~found
+    assert lost.any()
+    half_ulp = stored.double().abs() * torch.finfo(torch.float16).eps / 2
+    log_p = student.log_softmax(-1).gather(-1, kept.indices)
+    assert (log_p <= stored.double() + half_ulp)[lost].all()
 
 
 def test_margin_and_agreement():

@@ -59,6 +59,25 @@ def test_another_packing_text_or_truncation_is_refused_by_name(root, override, m
         build_token_cache(tiny_config(root, override))
 
 
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("teacher.top_k=4", r"top_k: expected 4, found 8"),
+        ("teacher.top_p=0.5", r"top_p: expected 0\.5, found nothing"),
+        ("teacher.cache_dtype=float32", r"dtype: expected 'float32', found 'float16'"),
+    ],
+)
+def test_another_truncation_is_refused_when_a_cache_is_opened(root, override, message):
+    with pytest.raises(InputError, match=rf"cache: this cache was computed from something else: {message}$"):
+        open_text_cache(tiny_config(root, override))
+
+
+def test_more_classes_than_there_are_is_all_of_them(root, tmp_path):
+    config = tiny_config(root, ("teacher.cache", str(tmp_path / "all")), "teacher.top_k=1000", "limit=3")
+    build_token_cache(config)
+    assert open_text_cache(config)[0].top_k == 300
+
+
 def test_other_text_is_refused_without_building_the_teacher(root, tmp_path):
     other = write_text(tmp_path / "other.txt", seed=1)
     with pytest.raises(InputError, match=r"dataset_fingerprint: expected"):
@@ -70,7 +89,7 @@ def test_another_teacher_or_tokeniser_is_refused_by_name(root, tmp_path):
     with pytest.raises(InputError, match=r"computed from something else: model_fingerprint: expected \S+ found \S+$"):
         verify_token_cache(root / "cache", tiny_config(root, ("teacher.model", f"hf:{weights}")))
     words = write_model(tmp_path / "words", vocabulary=290)
-    with pytest.raises(InputError, match=r"preprocessing\.tokenizer: expected"):
+    with pytest.raises(InputError, match=r"preprocessing\.tokenizer: expected .*; a GGUF file and a folder"):
         open_text_cache(tiny_config(root, ("teacher.model", f"hf:{words}")))
 
 

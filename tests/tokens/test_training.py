@@ -1,12 +1,13 @@
 """A student trained from a token cache: equal to a plain loop, resumable, and evaluated."""
 
 import math
+import shutil
 
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from tokens.tiny import TITLE, fill, tiny_config, write_text
+from tokens.tiny import TITLE, fill, permute_tokens, tiny_config, write_model, write_text
 from tpkd import top_k_kd_loss, top_k_tpkd_loss
 from tpkd.config.loading import ConfigError
 from tpkd.errors import InputError
@@ -14,7 +15,8 @@ from tpkd.models.language import load_language_model
 from tpkd.objectives import create
 from tpkd.teacher.cache.truncation import truncate_positions
 from tpkd.tokens.cache import build_token_cache, open_text_cache
-from tpkd.tokens.training import batch_loss, load_student, train_tokens
+from tpkd.tokens.student import load_student
+from tpkd.tokens.training import batch_loss, train_tokens
 
 METHODS = {
     "ce": {"objective": "ce"},
@@ -152,3 +154,46 @@ def test_what_cannot_be_trained_is_refused(root):
         train_tokens(configured(root, "objective=kd"))
     with pytest.raises(InputError, match=r"expected a run to continue, found none"):
         train_tokens(configured(root, "name=ce", "seed=7"), resume=True)
+
+
+def test_a_student_of_another_tokeniser_is_refused_before_its_run_begins(root, tmp_path):
+    student = permute_tokens(write_model(tmp_path / "student"))
+    place = ("output", str(tmp_path / "run"))
+    with pytest.raises(ConfigError, match=r"^student\.model: expected the tokeniser of the cache"):
+        train_tokens(configured(root, place, ("student", {"model": f"hf:{student}"})))
+    write_model(student)
+    train_tokens(configured(root, place, ("student", {"model": f"hf:{student}"}), "steps=2"))  # put right, in its place
+
+
+def test_a_student_with_fewer_logits_than_the_cache_is_refused_before_its_run_begins(root, tmp_path):
+    padded = write_model(tmp_path / "padded", padding=4)
+    places = [("teacher.model", f"hf:{padded}"), ("teacher.cache", str(tmp_path / "cache"))]
+    config = configured(
+        root, *places, ("student", {"model": f"hf:{root / 'model'}"}), ("output", str(tmp_path / "run"))
+    )
+    build_token_cache(config)
+    with pytest.raises(ConfigError, match=r"^student\.model: expected at least 304 logits, .*, found 300"):
+        train_tokens(config)
+
+
+def test_logits_that_are_no_tokens_are_left_out(root, tmp_path):
+    """A student whose table is padded learns as one without padding."""
+    plain, padded = (write_model(tmp_path / str(padding), padding=padding) for padding in (0, 4))
+    weights = load_language_model(str(plain))
+    weights.resize_token_embeddings(304, mean_resizing=False)
+    weights.save_pretrained(padded)
+    losses = []
+    for student in (plain, padded):
+        place = ("output", str(tmp_path / f"run-{student.name}"))
+        losses.append(train_tokens(configured(root, place, ("student", {"model": f"hf:{student}"}))).training_loss)
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)  # another width of the product with the table
+
+
+def test_a_flipped_byte_is_refused_by_name(root, tmp_path):
+    shutil.copytree(root / "cache", tmp_path / "cache")
+    shard = tmp_path / "cache" / "shard-00000.safetensors"
+    data = bytearray(shard.read_bytes())
+    data[-1] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(InputError, match=r"cache/shard-00000\.safetensors: expected SHA-256"):
+        train_tokens(configured(root, ("teacher.cache", str(tmp_path / "cache")), ("output", str(tmp_path / "run"))))

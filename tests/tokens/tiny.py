@@ -1,5 +1,6 @@
 """A language model made on the spot: a random Llama of three layers, its tokeniser, and a text."""
 
+import json
 from pathlib import Path
 
 import torch
@@ -33,8 +34,8 @@ WORDS = [
 TITLE = "= doc .* ="
 
 
-def write_model(folder: Path, *, seed: int = 0, vocabulary: int = 300, layers: int = 3) -> Path:
-    """A transformers folder with weights and tokeniser."""
+def write_model(folder: Path, *, seed: int = 0, vocabulary: int = 300, layers: int = 3, padding: int = 0) -> Path:
+    """A transformers folder with weights and tokeniser; `padding` rows of its table are no tokens."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -50,7 +51,7 @@ def write_model(folder: Path, *, seed: int = 0, vocabulary: int = 300, layers: i
     fast.save_pretrained(folder)
     torch.manual_seed(seed)
     config = LlamaConfig(
-        vocab_size=len(fast),
+        vocab_size=len(fast) + padding,
         hidden_size=16,
         intermediate_size=32,
         num_hidden_layers=layers,
@@ -63,6 +64,16 @@ def write_model(folder: Path, *, seed: int = 0, vocabulary: int = 300, layers: i
         eos_token_id=0,
     )
     LlamaForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+def permute_tokens(folder: Path) -> Path:
+    """Exchange the numbers of two tokens in the tokeniser of a transformers folder."""
+    path = folder / "tokenizer.json"
+    state = json.loads(path.read_text())
+    numbers = state["model"]["vocab"]
+    numbers["a"], numbers["b"] = numbers["b"], numbers["a"]
+    path.write_text(json.dumps(state))
     return folder
 
 

@@ -117,7 +117,7 @@ def settings_table(plans: Sequence[Plan], settings: Mapping[str, Setting]) -> Ta
         setting = settings.get(plan.name)
         if setting is None:
             planned = "" if plan.cells is None else f"0 of {plan.cells:,}"
-            rows.append((plan.title, plan.role, planned, *("",) * 6))
+            rows.append((plan.title, plan.role, planned, *("",) * 7))
             continue
         seen = gain(setting)
         before, after = (
@@ -131,6 +131,7 @@ def settings_table(plans: Sequence[Plan], settings: Mapping[str, Setting]) -> Ta
                 plan.title,
                 plan.role,
                 setting.progress.removesuffix(" cells"),
+                f"{sum(cell.seconds for cell in setting.record.cells) / 3600:.1f}",
                 FORMATS["percent"](before),
                 FORMATS["percent"](after),
                 FORMATS["percent"](mean(setting, TEACHER, "accuracy")),
@@ -143,10 +144,14 @@ def settings_table(plans: Sequence[Plan], settings: Mapping[str, Setting]) -> Ta
         Column("setting", text=True),
         Column("role", text=True),
         Column("cells"),
+        Column("hours"),
         *(Column(name) for name in ("start (%)", "CE (%)", "teacher (%)", "blocked, first epoch", "last epoch")),
         Column("the rules of choice, on test", text=True),
     )
-    caption = "The settings: accuracy before and after CE, and the share of CE's training pairs that is blocked."
+    caption = (
+        "The settings: hours of one core in all cells, accuracy before and after CE, and the share of CE's training pairs "
+        "that is blocked."
+    )
     return Table("settings", caption, columns, tuple(rows))
 
 

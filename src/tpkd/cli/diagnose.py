@@ -75,6 +75,7 @@ Blocks = Annotated[
 
 
 def diagnose(
+    context: typer.Context,
     students: Students,
     teacher: Teacher,
     labels: Labels = None,
@@ -105,8 +106,8 @@ def diagnose(
     Example: tpkd diagnose runs/student --teacher runs/token-cache --tokens --html page.html
     """
     if tokens:
-        others = {"--labels": labels, "--ids": ids, "--class-names": class_names, "--label-column": label_column}
-        _diagnose_tokens(students, teacher, blocks, {"json": json, "html": html}, others)
+        _refuse_beside_tokens(context)
+        _diagnose_tokens(students, teacher, blocks, {"json": json, "html": html})
         return
     if labels is None:
         raise InputError("--labels: missing: a diagnosis needs the right class of every example")
@@ -133,17 +134,36 @@ def diagnose(
     say(*(f"written: {path}" for path in outputs))
 
 
+_LABELS = "whose labels are the tokens of the cache"
+_STEP = "whose numbers do not depend on the step"
+_FORM = "whose student is a network and not a file of outputs"
+_BESIDE_TOKENS = {
+    "labels": _LABELS,
+    "ids": _LABELS,
+    "class_names": _LABELS,
+    "label_column": _LABELS,
+    "beta": _STEP,
+    "temperature": _STEP,
+    "probabilities": _FORM,
+    "log_probabilities": _FORM,
+}
+"""Options that --tokens would ignore, and why."""
+
+
+def _refuse_beside_tokens(context: typer.Context) -> None:
+    for name, reason in _BESIDE_TOKENS.items():
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":  # its default value counts too where it was given
+            raise InputError(f"--{name.replace('_', '-')}: expected none beside --tokens, {reason}")
+
+
 def _diagnose_tokens(
     students: list[Path],
     teacher: Path,
     blocks: int | None,
     outputs: dict[str, Path | None],
-    others: dict[str, Path | str | None],
 ) -> None:
     """Diagnose a language model."""
-    for option, value in others.items():
-        if value is not None:
-            raise InputError(f"{option}: expected none beside --tokens, whose labels are the tokens of the cache")
     if len(students) != 1:
         raise InputError(f"--tokens: expected one student, found {len(students)}")
     written = [path for path in outputs.values() if path is not None]

@@ -7,7 +7,7 @@ import torch
 
 from tpkd.diagnosis.tokens.record import TokenDiagnosis
 from tpkd.diagnosis.tokens.run import diagnose_tokens
-from tpkd.models.language import load_language_model, load_tokenizer
+from tpkd.models.language import load_language_model, load_tokenizer, vocabulary_size
 from tpkd.teacher.cache.tokens import open_token_cache
 from tpkd.teacher.tokenizers import tokenizer_sha256
 
@@ -15,7 +15,7 @@ from tpkd.teacher.tokenizers import tokenizer_sha256
 def diagnose_language_model(
     student: Path, cache: Path, blocks: int | None, advance: Callable[[int, int], None]
 ) -> TokenDiagnosis:
-    """Load a student and its tokeniser, refuse a cache of another tokeniser, and diagnose.
+    """Load a student and its tokeniser, refuse a cache of another tokeniser or with more classes, and diagnose.
 
     Args:
         student: a transformers folder, or a GGUF file.
@@ -28,7 +28,8 @@ def diagnose_language_model(
     """
     folder, gguf = (student.parent, student.name) if student.suffix.lower() == ".gguf" else (student, None)
     tokenizer = load_tokenizer(str(folder), gguf)
-    teacher = open_token_cache(cache, tokenizer=tokenizer_sha256(tokenizer))
+    num_classes = vocabulary_size(str(folder), gguf)
+    teacher = open_token_cache(cache, tokenizer=tokenizer_sha256(tokenizer), num_classes=num_classes)
     model = load_language_model(str(folder), gguf)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model.to(device)

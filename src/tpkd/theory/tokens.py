@@ -21,7 +21,11 @@ class TokenState:
     """The state of each token between student and teacher; losses and prices in nats."""
 
     blocked: Bool[Tensor, "*positions"]
-    """Whether imitation may be blocked: an upper bound, because it is necessary only; see `is_blocked`."""
+    """Whether imitation may be blocked: an upper bound, because it is necessary only; see `is_blocked`.
+
+    Log-probabilities are compared as they are given. A cache rounds them to its data type, and an imported rest may be
+    one minus the others: where student and teacher differ by less than that rounding, a blocked token may be missed.
+    """
     label_log_prob: Float[Tensor, "*positions"]
     """The student's log-probability of the right token."""
     teacher_label_log_prob: Float[Tensor, "*positions"]

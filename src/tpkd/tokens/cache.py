@@ -18,7 +18,7 @@ from tpkd.teacher.cache.build import BuildProgress, build_cache
 from tpkd.teacher.cache.description import kept_sentence
 from tpkd.teacher.cache.keys import check_width
 from tpkd.teacher.cache.parts import Part
-from tpkd.teacher.cache.recipe import CacheRecipe, library_versions
+from tpkd.teacher.cache.recipe import CacheRecipe, is_imported, library_versions
 from tpkd.teacher.cache.rows import CacheRows
 from tpkd.teacher.cache.shards import SHARD_BYTES
 from tpkd.teacher.cache.tokens import TokenCache, open_token_cache
@@ -216,14 +216,23 @@ def _source(config: TokensConfig) -> str:
 def verify_token_cache(directory: str | Path, config: TokensConfig, *, sample: int = 32) -> VerifyReport:
     """Check the bytes of a language model's cache, its recipe, and compute some blocks again.
 
+    Of an imported cache no network is known: its text, tokeniser, packing and truncation are compared, and the weights
+    of the teacher are not needed.
+
     Raises:
         InputError: there is no cache, or it was computed from something else than the configuration says.
     """
     held_out = config.evaluation is not None and _is_same(directory, config.evaluation.cache)
+    found = cache_info(directory).recipe
+    if is_imported(found):
+        text, _ = _text_and_place(config, held_out)
+        _refuse_differences(directory, _asked(config, text, found), found)
+        report = verify_cache(directory)
+        if report.passes:
+            _check_tokens(open_token_cache(directory, check=False), text)
+        return report
     plan = plan_token_cache(config, held_out=held_out)
-    differences = plan.recipe.differences(cache_info(directory).recipe)
-    if differences:
-        raise InputError(f"{directory}: this cache was computed from something else: {'; '.join(differences)}")
+    _refuse_differences(directory, plan.recipe, found)
     return verify_cache(directory, forward=plan.forward, rows=plan.rows, sample=sample)
 
 
@@ -232,19 +241,50 @@ def _is_same(directory: str | Path, named: str) -> bool:
 
 
 def open_text_cache(config: TokensConfig, *, held_out: bool = False) -> tuple[TokenCache, Text]:
-    """Open the cache of a configuration's text, bound to text, tokeniser and packing; the teacher is not built.
+    """Open the cache of a configuration's text, bound to text, tokeniser, packing and truncation.
+
+    The teacher is not built, so that its weights are not compared.
 
     Raises:
         InputError: it was computed from something else, which is named, is not finished, or is damaged.
     """
     text, directory = _text_and_place(config, held_out)
     found = cache_info(directory).recipe
-    expected = replace(found, dataset_fingerprint=text.documents_sha256, preprocessing=text.preprocessing)
-    cache = open_token_cache(directory, expected=expected)
-    if not np.array_equal(_all_tokens(cache), text.blocks.tokens):
-        raise InputError(f"{directory}: tokens: expected those of the text at hand, found others")
+    _refuse_differences(directory, _asked(config, text, found), found)
+    cache = open_token_cache(directory)
+    _check_tokens(cache, text)
     return cache, text
 
 
-def _all_tokens(cache: TokenCache) -> np.ndarray:
-    return cache.tokens(cache.documents, cache.blocks).numpy()
+def _asked(config: TokensConfig, text: Text, found: CacheRecipe) -> CacheRecipe:
+    """What a configuration asks of a cache, as far as it is known without the teacher's network."""
+    teacher = config.teacher
+    return replace(
+        found,
+        dataset_fingerprint=text.documents_sha256,
+        preprocessing=text.preprocessing,
+        dtype=teacher.cache_dtype,
+        top_k=min(teacher.top_k, found.num_classes),
+        top_p=teacher.top_p,
+    )
+
+
+def _refuse_differences(directory: str | Path, expected: CacheRecipe, found: CacheRecipe) -> None:
+    differences = expected.differences(found)
+    if not differences:
+        return
+    other_tokenizer = any(difference.startswith("preprocessing.tokenizer:") for difference in differences)
+    way_out = f"; {_FORMATS}" if other_tokenizer else ""
+    raise InputError(f"{directory}: this cache was computed from something else: {'; '.join(differences)}{way_out}")
+
+
+_FORMATS = (
+    "a GGUF file and a folder of the hub may hold one tokeniser in two forms: name by teacher.model and teacher.gguf "
+    "the one that the cache was made with"
+)
+
+
+def _check_tokens(cache: TokenCache, text: Text) -> None:
+    found = cache.tokens(cache.documents, cache.blocks).numpy()
+    if not np.array_equal(found, text.blocks.tokens):
+        raise InputError(f"{cache.directory}: tokens: expected those of the text at hand, found others")

@@ -19,7 +19,7 @@ class TokenMetrics:
     agreement: float
     """Share of tokens on which the student's first choice is the teacher's."""
     blocked_share: float
-    """Of tokens on which imitation may be blocked: an upper bound."""
+    """Of tokens on which imitation may be blocked: an upper bound, up to the rounding of the cache."""
     conditional_loss: float
     """A lower bound."""
     transfer_cost: float

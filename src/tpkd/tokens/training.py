@@ -18,7 +18,6 @@ from tpkd.data.order import SampleOrder
 from tpkd.errors import InputError
 from tpkd.files import read_text, write_file
 from tpkd.lock import locked
-from tpkd.models.language import keep_layers, language_source, load_language_model
 from tpkd.models.weights import weights_fingerprint
 from tpkd.objectives import Objective, create
 from tpkd.objectives.base import Batch
@@ -26,6 +25,7 @@ from tpkd.teacher.cache.tokens import TokenCache
 from tpkd.tokens.cache import open_text_cache
 from tpkd.tokens.evaluation import evaluate, read_margins, student_logits, teacher_loss, write_margins
 from tpkd.tokens.record import RESULT_NAME, CurvePoint, TokenMetrics, TokenResult
+from tpkd.tokens.student import check_vocabulary, load_student, load_student_tokenizer
 from tpkd.training.checkpoint import Checkpoints
 
 CONFIG_NAME = "config.yaml"
@@ -45,15 +45,6 @@ class Progress:
     losses: list[float] = field(default_factory=list)
     recent: list[float] = field(default_factory=list)
     curve: list[dict[str, Any]] = field(default_factory=list)
-
-
-def load_student(config: TokensConfig) -> nn.Module:
-    """The student at its start."""
-    section, teacher = config.student, config.teacher
-    model, gguf = (teacher.model, teacher.gguf) if section.model is None else (section.model, section.gguf)
-    with keyed("student"):
-        student = load_language_model(expand_data(language_source(model)), gguf)
-        return keep_layers(student, section.layers) if section.layers else student
 
 
 def make_objective(config: TokensConfig) -> Objective:
@@ -92,7 +83,10 @@ def train_tokens(
         _check_config(directory, config, resume=resume)
         if (directory / RESULT_NAME).exists():
             return TokenResult.from_json(read_text(directory / RESULT_NAME))
-        return _Run(config, directory, objective, on_step).finish()
+        run = _Run(config, directory, objective, on_step)
+        # Not before: a run that was refused must not occupy the directory for the one that is put right.
+        write_file(directory / CONFIG_NAME, config_yaml(config))
+        return run.finish()
 
 
 def _check_config(directory: Path, config: TokensConfig, *, resume: bool) -> None:
@@ -100,8 +94,8 @@ def _check_config(directory: Path, config: TokensConfig, *, resume: bool) -> Non
     if not path.exists():
         if resume:
             raise InputError(f"{directory}: expected a run to continue, found none")
-        write_file(path, text)
-    elif (found := read_text(path)) != text:
+        return
+    if (found := read_text(path)) != text:
         lines = zip(text.splitlines(), found.splitlines(), strict=False)
         expected, other = next((pair for pair in lines if pair[0] != pair[1]), ("another length", "this one"))
         raise InputError(
@@ -118,9 +112,12 @@ class _Run:
     ) -> None:
         self.config, self.directory, self.objective, self.on_step = config, directory, objective, on_step
         self.cache, text = open_text_cache(config)
-        self.tokenizer = text.tokenizer
         self.held_out = None if config.evaluation is None else open_text_cache(config, held_out=True)[0]
+        self.tokenizer = load_student_tokenizer(config, text.tokenizer)
         self.model = load_student(config)
+        for cache in (self.cache, self.held_out):
+            if cache is not None:
+                check_vocabulary(config, self.model, cache)
         self.start_sha256 = weights_fingerprint(self.model)
         self.model.to("cuda" if torch.cuda.is_available() else "cpu")
         self.optimizer = _optimizer(self.model, config.optimizer)

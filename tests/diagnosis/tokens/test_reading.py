@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from diagnosis.tokens.records import record
-from tpkd.diagnosis.tokens.reading import read_tokens
+from tpkd.diagnosis.tokens.reading import CAVEAT, read_tokens
 
 
 def test_the_sentences_name_bounds_as_bounds():
@@ -17,3 +17,7 @@ def test_the_sentences_name_bounds_as_bounds():
 def test_one_group_is_not_compared():
     found = record()
     assert len(read_tokens(replace(found, by_confidence=found.by_confidence[:1]))) == 3
+
+
+def test_bounds_hold_up_to_the_rounding_of_the_cache():
+    assert CAVEAT.endswith("All of this holds up to the rounding of the answers in the cache.")

@@ -5,7 +5,8 @@ from tpkd.report.numbers import count, nats_down, share, share_up
 
 CAVEAT = (
     "The cache kept the largest classes of the teacher alone. So the blocked share is an upper bound, and conditional "
-    "loss and price are lower bounds; where a token is not counted as blocked, it certainly is not."
+    "loss and price are lower bounds; a token that is not counted as blocked is not blocked. All of this holds up to "
+    "the rounding of the answers in the cache."
 )
 
 

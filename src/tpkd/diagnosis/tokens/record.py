@@ -16,7 +16,7 @@ class TokenMeans:
     agreement: float | None
     """Share of tokens on which the first choices are the same."""
     blocked_share: float | None
-    """Upper bound."""
+    """Upper bound, as the two below up to the rounding of the cache."""
     conditional_loss: float | None
     """Lower bound."""
     transfer_cost: float | None
