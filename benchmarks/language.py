@@ -1,7 +1,7 @@
 """A step of a language model from the features of its head beside the step from its logits: memory, time, share.
 
 `python -m benchmarks.language` measures alone. The student is a Llama of 49,152 classes with random weights, the
-teacher the top 64 classes of random log-probabilities, as a token cache has them.
+teacher the top 64 classes of random log-probabilities, as a token cache has them, or a network that is asked for them.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from torch.nn.functional import linear
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from tpkd.geometry.top_k import TopK
-from tpkd.integrations.output_head import feature_loss, head_computes
+from tpkd.integrations.output_head import feature_loss, feature_top_k, head_computes
 from tpkd.objectives.tpkd import TPKD
 from tpkd.teacher.cache.truncation import truncate
 
@@ -57,6 +57,24 @@ def from_features(model: LlamaForCausalLM, tokens: Tensor, targets: Tensor, teac
         return model(input_ids=tokens, use_cache=False).logits
 
 
+def from_network(teacher: LlamaForCausalLM) -> Callable[..., Tensor]:
+    """The loss as `linear_head=True` computes it with the largest classes of this network, which is asked first."""
+    teacher.requires_grad_(False)
+
+    def loss(model: LlamaForCausalLM, tokens: Tensor, targets: Tensor, _: TopK) -> Tensor:
+        found: list[TopK] = []
+
+        def keep(features: Tensor) -> Tensor:
+            found.append(feature_top_k(features, teacher.lm_head, targets, KEPT))
+            return features[:, :1]
+
+        with torch.no_grad(), head_computes(teacher.lm_head, keep):
+            teacher(input_ids=tokens, use_cache=False)
+        return from_features(model, tokens, targets, found[0])
+
+    return loss
+
+
 def from_logits(model: LlamaForCausalLM, tokens: Tensor, targets: Tensor, teacher: TopK) -> Tensor:
     """The loss of logits that are held whole."""
     logits = model(input_ids=tokens, use_cache=False).logits
@@ -68,15 +86,16 @@ def without_loss(model: LlamaForCausalLM, tokens: Tensor, *_: object) -> Tensor:
     return model.model(input_ids=tokens, use_cache=False).last_hidden_state.sum()
 
 
-def bytes_beyond(length: int, loss: Callable[..., Tensor] = from_features) -> int:
+def bytes_beyond(length: int, loss: Callable[..., Tensor] = from_features, *, tied: bool = False) -> int:
     """The most that a step holds beyond parameters, gradients, activations and the batch itself.
 
     Two moments count: the end of the forward pass, when all activations and the gradients of features and head exist,
     and the end of the backward pass, when all gradients do.
     """
-    model = student(SMALL, tied=False)
+    model = student(SMALL, tied=tied)
     given = batch(1, length)
-    gradients = 4 * (model.lm_head.weight.numel() + length * model.config.hidden_size)
+    table = 4 * model.lm_head.weight.numel()
+    features = 4 * length * model.config.hidden_size
     kept: list[Tensor] = []
     activations, _ = held_and_peak_bytes(lambda: kept.append(without_loss(model, *given)))
     kept.clear()
@@ -93,7 +112,19 @@ def bytes_beyond(length: int, loss: Callable[..., Tensor] = from_features) -> in
     _, bare = held_and_peak_bytes(step(without_loss))
     model.zero_grad(set_to_none=True)
     _, whole = held_and_peak_bytes(step(loss))
-    return max(forward - activations, whole - bare) - gradients
+    # The gradient of a tied table exists without the head, too.
+    return max(forward - activations - table, whole - bare - (0 if tied else table)) - features
+
+
+def special_rows(length: int) -> list[tuple[str, float, float]]:
+    """(what, measured, most) of memory beside a network as a teacher, and where the head is the table of embeddings."""
+    online = bytes_beyond(length, from_network(student(SMALL, tied=False)))
+    shared, table = bytes_beyond(length, tied=True), 4 * CLASSES * SMALL["hidden_size"]
+    what = "language model, MB beyond activations and gradients"
+    return [
+        (f"{what}, network as teacher with top_k=64, {length:,} positions", online / 1e6, MOST_BYTES / 1e6),
+        (f"{what}, tied head, {length:,} positions", shared / 1e6, (MOST_BYTES + table) / 1e6),
+    ]
 
 
 def rows(seconds: float) -> list[tuple[str, float, float]]:
@@ -105,6 +136,7 @@ def rows(seconds: float) -> list[tuple[str, float, float]]:
         for length, value in beyond.items()
     ]
     found.append(("language model, growth of that over these lengths", growth, MOST_GROWTH))
+    found += special_rows(2048)
     model, given = student(THIRD, tied=True), batch(2, 256)
     features = model.model(input_ids=given[0], use_cache=False).last_hidden_state.detach().requires_grad_()
     head, targets, teacher = model.lm_head, given[1], given[2]

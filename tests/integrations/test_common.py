@@ -44,6 +44,8 @@ def test_a_teacher_is_a_network_or_a_cache_or_none():
     assert choose_teacher(network, student).about is network
     with pytest.raises(InputError, match="expected a network, a teacher cache or the directory of one, got int"):
         choose_teacher(3, student)
+    with pytest.raises(InputError, match=r"org/name: expected a teacher cache, .*\.from_pretrained\('org/name'\)$"):
+        choose_teacher("org/name", student)
     with pytest.raises(InputError, match="got one that shares weight with the student"):
         choose_teacher(student, student)
 

@@ -13,8 +13,10 @@ from tpkd.integrations.output_head import (
     feature_loss,
     feature_top_k,
     head_computes,
+    marked_logits,
     output_head,
     row_chunks,
+    same_values,
 )
 from tpkd.objectives.tpkd import TPKD
 from tpkd.teacher.cache.truncation import truncate
@@ -114,6 +116,32 @@ def test_logits_that_are_changed_after_the_head_are_refused(setting):
         output_head(model)
 
 
+CHANGES = {
+    "scaled": lambda logits: 1.01 * logits,
+    "capped": lambda logits: 30 * torch.tanh(logits / 30),
+    "shifted": lambda logits: logits + 0.5,
+    "masked": lambda logits: logits.masked_fill(torch.arange(logits.shape[-1]) == 7, -torch.inf),
+    "cut": lambda logits: logits[..., :-1],
+    "normalised": lambda logits: logits.log_softmax(-1),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_marked_logits_show_every_change(dtype):
+    marked = marked_logits(torch.zeros(2, 3, WIDTH, dtype=dtype), nn.Linear(WIDTH, 1000))
+    assert (marked.shape, marked.dtype) == ((1, 1, 1000), dtype)
+    assert same_values(marked, marked.float())
+    assert not [name for name, change in CHANGES.items() if same_values(marked, change(marked))]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_the_largest_classes_take_little_more_than_a_chunk(dtype):
+    """At 49,152 classes; equal logits, of which half precision has many, take the longest way."""
+    torch.manual_seed(0)
+    head, features = nn.Linear(8, 49_152, dtype=dtype), torch.randn(1, 512, 8, dtype=dtype)
+    assert peak_bytes(lambda: feature_top_k(features, head, torch.zeros(1, 512, dtype=torch.long), 64)) < 90e6
+
+
 def test_chunks_cover_every_row_once():
     parts = row_chunks(10, module.CHUNK_LOGITS // 4)
     assert [row for part in parts for row in range(part.start, part.stop)] == list(range(10))
@@ -122,7 +150,7 @@ def test_chunks_cover_every_row_once():
 
 
 def test_memory_does_not_grow_with_positions_times_classes():
-    """Beside weight and features and their gradients, one chunk of logits: at 256 positions and at 2,048."""
+    """Beside weight and features and their gradients, one chunk of logits: at 1,024 positions and at 4,096."""
 
     def beyond(rows):
         torch.manual_seed(0)

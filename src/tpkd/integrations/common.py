@@ -24,6 +24,7 @@ from tpkd.integrations.labels import is_soft
 from tpkd.objectives.base import Batch, Objective
 from tpkd.objectives.reduction import IGNORE_INDEX
 from tpkd.objectives.registry import create
+from tpkd.teacher.cache.manifest import MANIFEST_NAME
 from tpkd.teacher.cache.read import TeacherCache
 from tpkd.teacher.cache.tokens import TokenCache
 from tpkd.teacher.teacher import CachedTeacher, OnlineTeacher, Teacher
@@ -110,7 +111,7 @@ def choose_teacher(
     if isinstance(teacher, Teacher):
         chosen = teacher
     else:
-        chosen = OnlineTeacher(teacher, student=student) if isinstance(teacher, nn.Module) else CachedTeacher(teacher)
+        chosen = OnlineTeacher(teacher, student=student) if isinstance(teacher, nn.Module) else _open_cache(teacher)
     asked = objective is not None and "teacher_logits" in objective.needs
     if objective is not None and asked and chosen.top_k is not None and not objective.takes_top_k:
         remedy = f"{objective.top_k_condition}, or " if objective.top_k_condition else ""
@@ -119,6 +120,19 @@ def choose_teacher(
             f"largest of each row: {remedy}build it without top_k, or use an objective that takes it, such as tpkd"
         )
     return chosen
+
+
+def _open_cache(cache: TeacherCache | str | Path) -> CachedTeacher:
+    """A teacher cache; a name that is none may be meant as that of a network."""
+    try:
+        return CachedTeacher(cache)
+    except InputError as error:
+        if not isinstance(cache, str | Path) or (Path(cache) / MANIFEST_NAME).exists():
+            raise
+        raise InputError(
+            f"{error}; to learn from a network, load it first, for a language model with "
+            f"teacher=AutoModelForCausalLM.from_pretrained({str(cache)!r})"
+        ) from error
 
 
 def move_logits(logits: Tensor | TopK, device: torch.device) -> Tensor | TopK:

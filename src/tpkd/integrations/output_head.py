@@ -2,6 +2,7 @@
 
 - `output_head`: the linear layer that makes the logits; one that is not all of it is refused by name.
 - `head_computes`: within it the head returns what a function makes of its features, inside the model's own forward.
+- `marked_logits`, `same_values`: whether the model returns what its head makes.
 - `feature_loss`, `feature_cross_entropy`, `feature_top_k`: what is made of them, a chunk of positions at a time.
 """
 
@@ -19,10 +20,10 @@ from tpkd.geometry.top_k import TopK
 from tpkd.objectives.linear import linear_top_k_tpkd_loss, linear_tpkd_loss
 from tpkd.objectives.reduction import IGNORE_INDEX
 from tpkd.objectives.tpkd import TPKD
-from tpkd.teacher.cache.truncation import truncate
+from tpkd.teacher.cache.truncation import truncate_positions
 
-CHUNK_LOGITS = 2**24
-"""Logits that exist at a time: 64 MB of float32."""
+CHUNK_LOGITS = 2**23
+"""Logits of a chunk: 32 MB of float32. Two chunks exist while the next one is made."""
 _CHANGES = (
     "final_logit_softcapping",
     "logit_scale",
@@ -108,6 +109,31 @@ def head_computes(head: nn.Linear, function: Callable[[Tensor], Tensor]) -> Iter
         raise InputError(f"linear_head: expected the network to call its output head once, found {calls} times")
 
 
+def marked_logits(features: Float[Tensor, "*positions D"], head: nn.Linear) -> Float[Tensor, "*one K"]:
+    """One row in the place of a head's logits, which a network that changes its logits does not return unchanged.
+
+    A scale, a cap, a mask, a shift and a cut all change some of its values, which lie on both sides of zero.
+
+    Example:
+        >>> marked_logits(torch.zeros(2, 7, 4), nn.Linear(4, 5))
+        tensor([[[-1000.,  -500.,     0.,   500.,  1000.]]])
+    """
+    row = torch.linspace(-1000, 1000, head.out_features, dtype=features.dtype, device=features.device)
+    return row.reshape(*(1 for _ in features.shape[:-1]), -1)
+
+
+def same_values(made: Tensor, returned: Tensor) -> bool:
+    """Whether a network returned what its head made, in whatever precision; NaN equals NaN. It waits for a GPU.
+
+    Example:
+        >>> same_values(torch.tensor(torch.nan), torch.tensor(torch.nan)), same_values(torch.ones(2), torch.ones(1))
+        (True, False)
+    """
+    if made.shape != returned.shape:
+        return False
+    return torch.allclose(returned.float(), made.float(), rtol=0.0, atol=0.0, equal_nan=True)
+
+
 def feature_loss(
     objective: TPKD,
     features: Float[Tensor, "*positions D"],
@@ -172,14 +198,16 @@ def feature_top_k(
     return join_top_k(parts, targets.shape)
 
 
-def top_k_of_logits(logits: Float[Tensor, "rows K"], targets: Int[Tensor, "rows"], k: int) -> TopK:
+def top_k_of_logits(logits: Float[Tensor, "*positions K"], targets: Int[Tensor, "*positions"], k: int) -> TopK:
     """The k largest classes of each row, the target's and the total of the others; an ignored target counts as class 0.
+
+    What is computed of the logits on the way is held for some rows at a time.
 
     Example:
         >>> top_k_of_logits(torch.tensor([[0.2, 0.7, 0.1]]).log(), torch.tensor([2]), 1).rest_log_probs.exp()
         tensor([0.2000])
     """
-    return truncate(logits, targets.clamp(min=0), min(k, logits.shape[-1]))
+    return truncate_positions(logits, targets.clamp(min=0), min(k, logits.shape[-1]))
 
 
 def join_top_k(parts: list[TopK], shape: torch.Size) -> TopK:
@@ -203,7 +231,7 @@ def chunked_logits(features: Float[Tensor, "*positions D"], head: nn.Linear) -> 
     """The logits of some rows at a time, without a graph, and which rows they are.
 
     Example:
-        >>> [part for part, _ in chunked_logits(torch.zeros(2, 3, 4), nn.Linear(4, 2**23))]
+        >>> [part for part, _ in chunked_logits(torch.zeros(2, 3, 4), nn.Linear(4, 2**22))]
         [slice(0, 2, None), slice(2, 4, None), slice(4, 6, None)]
     """
     rows = features.detach().flatten(0, -2)
@@ -216,7 +244,7 @@ def row_chunks(rows: int, num_classes: int) -> list[slice]:
     """Slices of rows that together have at most `CHUNK_LOGITS` logits, or one row.
 
     Example:
-        >>> row_chunks(5, 2**23)
+        >>> row_chunks(5, 2**22)
         [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
     """
     count = max(1, CHUNK_LOGITS // num_classes)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float, Int
@@ -19,9 +20,10 @@ from tpkd.integrations.output_head import (
     feature_loss,
     feature_top_k,
     head_computes,
-    join_top_k,
+    marked_logits,
     output_head,
     row_chunks,
+    same_values,
     top_k_of_logits,
 )
 from tpkd.integrations.token_classes import on_student_tokens, shared_tokens, width_of
@@ -87,6 +89,8 @@ class LanguageTask:
         asked = options.true_vocab_size or (tokens if differ else None)
         self.shared = None if teacher is None else shared_tokens(self.num_classes, given, asked)
         self.head = self._find_head(base, objective) if options.linear_head else None
+        # Whether the network of a head returns what the head makes, where that is known.
+        self._returned: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
         self._check_top_k(teacher, objective)
         self._blocks = None
         if teacher is not None and not isinstance(teacher, OnlineTeacher):
@@ -130,22 +134,8 @@ class LanguageTask:
         k = self.options.top_k
         if k is None:
             return on_student_tokens(teacher(called), self._width(), self.shared)
-        try:
-            head = output_head(model)
-        except InputError:  # then its logits are held whole
-            logits = teacher(called)[..., : self.shared].flatten(0, -2)
-            rows = targets.flatten()
-            parts = (top_k_of_logits(logits[part], rows[part], k) for part in row_chunks(*logits.shape))
-            return join_top_k(list(parts), targets.shape)
-        found: list[TopK] = []
-
-        def keep(features: Tensor) -> Tensor:
-            found.append(feature_top_k(features, head, targets, k, self.shared))
-            return features.new_zeros(())
-
-        with head_computes(head, keep):
-            teacher.answer(called)
-        return found[0]
+        found = self._ask_features(teacher, called, targets, k)
+        return top_k_of_logits(teacher(called)[..., : self.shared], targets, k) if found is None else found
 
     def ask_cache(
         self, teacher: Teacher, inputs: Mapping[str, Any], keys: tuple[Tensor, Tensor | None], targets: Tensor
@@ -194,23 +184,66 @@ class LanguageTask:
 
         with head_computes(head, compute):
             loss = logits_of(model(**inputs))
-        if loss.ndim or not torch.equal(loss.detach().float(), made[0].float()):
-            raise InputError(
-                "linear_head: expected a network that returns what its output head makes, found one that changes it; "
-                "leave linear_head out, which holds all logits"
-            )
+        self._check_returned(head, made[0], loss.detach())
         return loss
 
     def feature_cross_entropy(self, model: nn.Module, inputs: Mapping[str, Any], targets: Tensor) -> Tensor:
         """The cross-entropy of an evaluation, by the student's features."""
         assert self.head is not None
-        head = self.head
-        with head_computes(head, lambda features: feature_cross_entropy(features, head, targets)):
-            return logits_of(model(**inputs))
+        head, made = self.head, list[Tensor]()
+
+        def compute(features: Tensor) -> Tensor:
+            made.append(feature_cross_entropy(features, head, targets))
+            return made[0]
+
+        with head_computes(head, compute):
+            loss = logits_of(model(**inputs))
+        self._check_returned(head, made[0], loss)
+        return loss
 
     def watch(self, means: MonitorMeans, temperature: float) -> "Watch":
         """A monitor that looks at some rows at a time, and at tokens alone."""
         return Watch(means, temperature, self.shared)
+
+    def _ask_features(self, teacher: OnlineTeacher, called: Mapping[str, Any], targets: Tensor, k: int) -> TopK | None:
+        """The teacher's largest classes by the features of its head; None where its logits are not what that makes."""
+        try:
+            head = output_head(base_model_of(teacher.model))
+        except InputError:
+            return None
+        known, found = self._returned.get(head), list[tuple[TopK, Tensor]]()
+        if known is False:
+            return None
+
+        def keep(features: Tensor) -> Tensor:
+            found.append((feature_top_k(features, head, targets, k, self.shared), marked_logits(features, head)))
+            return found[-1][1]
+
+        try:
+            with head_computes(head, keep):
+                answered = teacher.answer(called).all_logits("top_k")
+        except (InputError, IndexError, RuntimeError):
+            if known:
+                raise
+            # What comes after the head may refuse a single row. An error of another cause meets the whole logits too.
+            self._returned[head] = False
+            return None
+        if known is None:
+            self._returned[head] = same_values(found[0][1], answered)
+        return found[0][0] if self._returned[head] else None
+
+    def _check_returned(self, head: nn.Linear, made: Tensor, returned: Tensor) -> None:
+        """Refuse a student that changes what its head makes; no step waits for a GPU after the first that shows it."""
+        if self._returned.get(head):
+            return
+        if not same_values(made, returned):
+            raise InputError(
+                "linear_head: expected a network that returns what its output head makes, found one that changes it; "
+                "leave linear_head out, which holds all logits"
+            )
+        # Zero, infinity and NaN stay what they are under a scale.
+        if made.isfinite() and made != 0:
+            self._returned[head] = True
 
     def _width(self) -> int:
         if self.num_classes is None:

@@ -25,7 +25,7 @@ class DistillationSFTTrainer(DistillationTrainer, SFTTrainer):  # type: ignore[m
     token accuracy, which its own loss computes on the way, is left out.
 
     A token cache is read by the columns `sample_id` and `view_id` of data that are tokenized already, as
-    `TokenCache.dataset` has them; TRL's own packing would mix the blocks it was built of, and is refused then.
+    `TokenCache.to_datasets` has them; TRL's own packing would mix the blocks it was built of, and is refused then.
 
     Args:
         *args: those of `SFTTrainer`.
@@ -46,13 +46,14 @@ class DistillationSFTTrainer(DistillationTrainer, SFTTrainer):  # type: ignore[m
         super().__init__(*args, **kwargs)
         if self.args.loss_type != "nll":
             raise InputError(
-                f"loss_type: expected 'nll', got {self.args.loss_type!r}: the objective is the loss; leave it out"
+                f"loss_type: expected 'nll', got {self.args.loss_type!r}: the objective is the loss; leave it out, and "
+                "say linear_head=True where the logits should never be held whole"
             )
         if self.teacher is not None and not isinstance(self.teacher, OnlineTeacher):
             if self.args.packing or self.padding_free:
                 raise InputError(
                     "packing: expected False, and padding_free too: a token cache knows the blocks it was built of, "
-                    "which TRL would pack anew; train on those of the cache (TokenCache.dataset)"
+                    "which TRL would pack anew; train on those of the cache (TokenCache.to_datasets)"
                 )
             # TRL's collator keeps the columns it knows.
             self.data_collator = KeepIds(self.data_collator)

@@ -1,15 +1,21 @@
 """The first steps of language models, in one process or in several."""
 
+import os
+
 import torch
 
 from integrations.transformers.tiny import Gradients, trainer_for
-from integrations.transformers.tiny_language import llama, pack, pad_right, rows
+from integrations.transformers.tiny_language import llama, lora, pack, pad_right, rows, write_blocks
+from tpkd.teacher.cache.tokens import open_token_cache
 
 CASES = {
     "logits": {"data_collator": pad_right},
     "features": {"data_collator": pad_right, "linear_head": True, "top_k": 6},
     "features, checkpointing": {"data_collator": pad_right, "linear_head": True},
     "features, packed, tied": {"data_collator": pack, "linear_head": True},
+    "features, adapters": {"data_collator": pad_right, "linear_head": True},
+    "logits, cache": {"data_collator": pad_right},
+    "features, cache": {"data_collator": pad_right, "linear_head": True},
 }
 """By default the Trainer tells its wrapper to look for unused parameters, and not where it uses checkpointing."""
 
@@ -17,8 +23,11 @@ CASES = {
 def first_language_steps(directory, batch_size, pieces):
     """Gradients by case and parameter."""
     gradients = {}
+    place = directory / f"cache-{os.environ.get('RANK', 'alone')}"
+    write_blocks(place, llama(1).double())
+    cache = open_token_cache(place)
     for case, options in CASES.items():
-        seen = Gradients()
+        seen, student = Gradients(), llama(0, tie_word_embeddings="tied" in case).double()
         arguments = {
             "per_device_train_batch_size": batch_size,
             "gradient_accumulation_steps": pieces,
@@ -26,9 +35,9 @@ def first_language_steps(directory, batch_size, pieces):
         }
         trainer = trainer_for(
             directory,
-            llama(0, tie_word_embeddings="tied" in case).double(),
-            rows(),
-            teacher=llama(1).double(),
+            lora(student, modules_to_save=["lm_head"]) if "adapters" in case else student,
+            list(cache.dataset()) if "cache" in case else rows(),
+            teacher=cache if "cache" in case else llama(1).double(),
             callbacks=[seen],
             arguments_=arguments,
             **options,

@@ -180,6 +180,19 @@ def test_mixed_precision_from_features_and_from_logits(tmp_path):
         torch.testing.assert_close(gradient, exact[name], rtol=0.1, atol=0.05 * size)
 
 
+@pytest.mark.parametrize("top_k", [None, 6])
+def test_weights_in_half_precision_from_features_and_from_logits(tmp_path, top_k):
+    student, teacher = llama(0).bfloat16(), llama(1).bfloat16()
+    dense, linear = (
+        step(tmp_path, copy.deepcopy(student), rows(), teacher, linear_head=linear_head, top_k=top_k)
+        for linear_head in (False, True)
+    )
+    for name, gradient in dense.items():
+        assert gradient.dtype == torch.bfloat16
+        size = float(gradient.abs().max())
+        torch.testing.assert_close(linear[name], gradient, rtol=0.05, atol=0.02 * size)  # rounded to 8 bits
+
+
 @pytest.mark.parametrize("linear_head", [False, True], ids=["dense", "linear"])
 def test_a_micro_batch_without_a_target_counts_nothing(tmp_path, pair, linear_head):
     """Prompts alone, and texts of one token: zero, not nan."""

@@ -5,16 +5,17 @@ import copy
 import numpy as np
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 
 from integrations.transformers.test_language import step
 from integrations.transformers.tiny import Gradients, assert_close, text_model, texts, trainer_for
 from integrations.transformers.tiny_language import (
+    KEPT,
     LENGTH,
     WORDS,
     documents,
     llama,
+    lora,
     masked_bert,
     masking_collator,
     pack,
@@ -22,32 +23,14 @@ from integrations.transformers.tiny_language import (
     plain_step,
     rows,
     tokenizer,
+    write_blocks,
 )
 from tpkd import tpkd_loss
 from tpkd.errors import InputError
 from tpkd.geometry.top_k import TopK
 from tpkd.integrations.transformers import MonitorCallback
-from tpkd.teacher.cache.tokens import open_token_cache, write_token_cache
+from tpkd.teacher.cache.tokens import open_token_cache
 from tpkd.teacher.cache.truncation import truncate
-from tpkd.teacher.tokenizers import tokenizer_sha256
-
-KEPT = 6
-
-
-def write_blocks(directory, teacher, *, count=8, dtype="float32", words=WORDS, tokenizer_=None):
-    """A token cache of some texts of equal length, and the texts."""
-    tokens = torch.stack(documents(count, shortest=LENGTH))
-    with torch.no_grad():
-        logits = teacher(input_ids=tokens).logits[:, :-1]
-    kept = truncate(logits.flatten(0, 1), tokens[:, 1:].flatten(), KEPT)
-    answers = {
-        name: getattr(kept, name).reshape(count, LENGTH - 1, -1).squeeze(-1).numpy()
-        for name in ("log_probs", "indices", "label_log_probs", "rest_log_probs")
-    }
-    settings = {"num_classes": words, "top_k": KEPT, "dtype": dtype, "documents": 100 + np.arange(count)}
-    sha = None if tokenizer_ is None else tokenizer_sha256(tokenizer_)
-    write_token_cache(directory, tokens.numpy(), answers, tokenizer=sha, **settings)
-    return tokens
 
 
 @pytest.mark.parametrize("linear_head", [False, True], ids=["dense", "linear"])
@@ -157,12 +140,6 @@ def test_other_vocabularies_are_refused_by_name(tmp_path):
     both = {"processing_class": tokenizer(), "teacher_processing_class": tokenizer(names=names)}
     with pytest.raises(InputError, match="expected token 'w4' to be 4 as in processing_class, found none"):
         trainer_for(tmp_path, student, rows(), teacher=llama(1), **both)
-
-
-def lora(model, **changes):
-    torch.manual_seed(5)
-    settings = {"r": 2, "target_modules": ["q_proj", "v_proj"], "task_type": "CAUSAL_LM", "init_lora_weights": False}
-    return get_peft_model(model, LoraConfig(**settings | changes), autocast_adapter_dtype=False)
 
 
 @pytest.mark.parametrize("saved", [None, ["lm_head"]], ids=["frozen head", "trained head"])
@@ -284,17 +261,96 @@ def test_what_cannot_be_served_is_refused_by_name(tmp_path):
         step(tmp_path, masked_bert(0), bare, masked_bert(1), collate=None)
 
 
-def test_a_network_that_changes_what_its_head_makes_is_found_out(tmp_path):
-    class Scaled(type(llama(0))):
+def changing(model, change):
+    """The network, which does something to its logits after its head."""
+
+    class Changing(type(model)):
         def forward(self, *args, **kwargs):
             found = super().forward(*args, **kwargs)
-            found.logits = 2 * found.logits
+            found.logits = change(found.logits)
             return found
 
+    model.__class__ = Changing
+    return model
+
+
+def doubled(logits):
+    return 2 * logits
+
+
+CHANGES_ITS_HEAD = "linear_head: expected a network that returns what its output head makes"
+
+
+def test_a_network_that_changes_what_its_head_makes_is_found_out(tmp_path):
+    with pytest.raises(InputError, match=CHANGES_ITS_HEAD):
+        step(tmp_path, changing(llama(0), doubled), rows(), llama(1), linear_head=True)
+    options = {"teacher": llama(1), "linear_head": True, "data_collator": pad_right}
+    trainer = trainer_for(tmp_path, changing(llama(0), doubled), rows(), **options)
+    with pytest.raises(InputError, match=CHANGES_ITS_HEAD):
+        trainer.evaluate(rows())
+
+
+def test_a_first_batch_without_targets_does_not_hide_a_change(tmp_path):
+    """Twice zero is zero: the next batch is looked at."""
+    student, batch = changing(llama(0), doubled), pad_right(rows())
+    options = {"teacher": llama(1), "linear_head": True, "data_collator": pad_right}
+    trainer = trainer_for(tmp_path, student, rows(), **options)
+    nothing = batch | {"labels": torch.full_like(batch["labels"], -100)}
+    assert trainer.compute_loss(student, nothing) == 0
+    with pytest.raises(InputError, match=CHANGES_ITS_HEAD):
+        trainer.compute_loss(student, batch)
+
+
+def test_a_loss_of_nan_is_not_blamed_on_the_network(tmp_path):
     student = llama(0)
-    student.__class__ = Scaled
-    with pytest.raises(InputError, match="linear_head: expected a network that returns what its output head makes"):
-        step(tmp_path, student, rows(), llama(1), linear_head=True)
+    with torch.no_grad():
+        student.model.norm.weight[0] = torch.nan
+    found = step(tmp_path, student, rows(), llama(1), linear_head=True)
+    assert found["lm_head.weight"].isnan().any()
+
+
+def test_networks_are_tried_in_the_first_step_alone(tmp_path, monkeypatch):
+    """To look at a value is to wait for the GPU."""
+    from tpkd.integrations import transformers_language
+
+    tried, same_values = [], transformers_language.same_values
+    monkeypatch.setattr(transformers_language, "same_values", lambda *pair: tried.append(pair) or same_values(*pair))
+    options = {"linear_head": True, "top_k": KEPT, "arguments_": {"max_steps": 4}}
+    step(tmp_path, llama(0), rows(), llama(1), **options)
+    assert len(tried) == 2  # the teacher's logits, and the student's loss
+
+
+CHANGES = {
+    "doubled": doubled,
+    "capped": lambda logits: 3 * torch.tanh(logits / 3),
+    "refuses a row": lambda logits: 2 * logits.view(8, -1, WORDS),
+}
+
+
+@pytest.mark.parametrize("linear_head", [False, True], ids=["dense", "linear"])
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_teacher_that_changes_what_its_head_makes_is_asked_for_all_logits(tmp_path, name, linear_head):
+    """Two steps; the truncated teacher of the expected ones is that of a network without a head to be found."""
+    student, ends = llama(0).double(), []
+    for hidden in (False, True):
+        teacher, seen = changing(llama(1, hidden=24).double(), CHANGES[name]), Gradients()
+        if hidden:
+            teacher.get_output_embeddings = lambda: None
+        options = {"teacher": teacher, "top_k": KEPT, "linear_head": linear_head, "data_collator": pad_right}
+        arguments = {"max_steps": 2, "per_device_train_batch_size": 8}
+        trainer_for(tmp_path, copy.deepcopy(student), rows(), arguments_=arguments, callbacks=[seen], **options).train()
+        ends.append(seen.steps)
+    for found, expected in zip(*ends, strict=True):
+        assert_close(found, expected, 0.0)
+    plain = step(tmp_path, copy.deepcopy(student), rows(), llama(1, hidden=24).double(), top_k=KEPT)
+    assert max(float((plain[each] - ends[0][0][each]).abs().max()) for each in plain) > 1e-4
+
+
+def test_the_largest_classes_of_a_teacher_that_changes_its_logits(tmp_path):
+    """With all classes kept the gradient is that of the whole teacher."""
+    student, teacher = llama(0).double(), changing(llama(1).double(), doubled)
+    expected = plain_step(student, teacher, rows(), tpkd_loss)
+    assert_close(step(tmp_path, student, rows(), teacher, top_k=WORDS, linear_head=True), expected, 1e-12)
 
 
 def test_a_teacher_that_would_read_packed_documents_as_one_is_refused(tmp_path):

@@ -2,7 +2,9 @@
 
 import copy
 
+import numpy as np
 import torch
+from peft import LoraConfig, get_peft_model
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     BertConfig,
@@ -13,7 +15,13 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from tpkd.teacher.cache.tokens import write_token_cache
+from tpkd.teacher.cache.truncation import truncate
+from tpkd.teacher.tokenizers import tokenizer_sha256
+
 WORDS, LENGTH, PAD = 40, 12, 0
+KEPT = 6
+"""Classes that a truncated teacher keeps."""
 
 
 def llama(seed, *, hidden=16, words=WORDS, **changes):
@@ -33,6 +41,13 @@ def llama(seed, *, hidden=16, words=WORDS, **changes):
         "attn_implementation": "sdpa",  # which keeps float64, and the documents of a packed row apart
     }
     return LlamaForCausalLM(LlamaConfig(**settings | changes))
+
+
+def lora(model, **changes):
+    """The network with adapters that are not zero."""
+    torch.manual_seed(5)
+    settings = {"r": 2, "target_modules": ["q_proj", "v_proj"], "task_type": "CAUSAL_LM", "init_lora_weights": False}
+    return get_peft_model(model, LoraConfig(**settings | changes), autocast_adapter_dtype=False)
 
 
 def masked_bert(seed, *, hidden=16, words=WORDS, **changes):
@@ -66,6 +81,22 @@ def documents(count=8, *, seed=0, shortest=3, longest=LENGTH, words=WORDS):
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.randint(shortest, longest + 1, (count,), generator=generator).tolist()
     return [torch.randint(4, words, (length,), generator=generator) for length in lengths]
+
+
+def write_blocks(directory, teacher, *, count=8, dtype="float32", words=WORDS, tokenizer_=None):
+    """A token cache of some texts of equal length, and the texts."""
+    tokens = torch.stack(documents(count, shortest=LENGTH))
+    with torch.no_grad():
+        logits = teacher(input_ids=tokens).logits[:, :-1]
+    kept = truncate(logits.flatten(0, 1), tokens[:, 1:].flatten(), KEPT)
+    answers = {
+        name: getattr(kept, name).reshape(count, LENGTH - 1, -1).squeeze(-1).numpy()
+        for name in ("log_probs", "indices", "label_log_probs", "rest_log_probs")
+    }
+    settings = {"num_classes": words, "top_k": KEPT, "dtype": dtype, "documents": 100 + np.arange(count)}
+    sha = None if tokenizer_ is None else tokenizer_sha256(tokenizer_)
+    write_token_cache(directory, tokens.numpy(), answers, tokenizer=sha, **settings)
+    return tokens
 
 
 def masked_prompts(texts):

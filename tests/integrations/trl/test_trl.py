@@ -8,9 +8,8 @@ from datasets import Dataset
 from peft import LoraConfig
 from trl import SFTConfig, SFTTrainer
 
-from integrations.transformers.test_language_teacher import KEPT, write_blocks
 from integrations.transformers.tiny import Gradients, assert_close
-from integrations.transformers.tiny_language import WORDS, documents, llama, plain_step, tokenizer
+from integrations.transformers.tiny_language import KEPT, WORDS, documents, llama, plain_step, tokenizer, write_blocks
 from tpkd import tpkd_loss
 from tpkd.errors import InputError
 from tpkd.integrations.transformers import MonitorCallback
@@ -130,12 +129,7 @@ def test_adapters_and_a_truncated_teacher(tmp_path):
 def test_a_token_cache_gives_the_step_of_its_network(tmp_path):
     teacher = llama(1).eval()
     write_blocks(tmp_path / "cache", teacher)
-    data = Dataset.from_list(
-        [
-            {name: value.tolist() if isinstance(value, torch.Tensor) else value for name, value in sample.items()}
-            for sample in open_token_cache(tmp_path / "cache").dataset()
-        ]
-    )
+    data = open_token_cache(tmp_path / "cache").to_datasets()
     found = step(tmp_path, llama(0), data, tmp_path / "cache", linear_head=True)
     expected = step(tmp_path, llama(0), data, teacher, top_k=KEPT)
     assert_close(found, expected, 1e-6)
@@ -159,7 +153,7 @@ def test_what_is_logged_and_saved(tmp_path):
 
 
 def test_what_cannot_be_served_is_refused_by_name(tmp_path):
-    with pytest.raises(InputError, match="loss_type: expected 'nll', got 'dft'"):
+    with pytest.raises(InputError, match=r"loss_type: expected 'nll', got 'dft'.* say linear_head=True where"):
         trainer_for(tmp_path, llama(0), PLAIN, teacher=llama(1), arguments={"loss_type": "dft"})
     with pytest.raises(InputError, match=f"the student has {WORDS} and the teacher {WORDS + 8}"):
         trainer_for(tmp_path, llama(0), PLAIN, teacher=llama(1, words=WORDS + 8))

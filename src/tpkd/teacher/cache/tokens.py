@@ -7,7 +7,7 @@ token is the label; so nothing has to be shifted twice.
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from jaxtyping import Int, Int64
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from tpkd.errors import InputError
+from tpkd.errors import InputError, extra
 from tpkd.geometry.top_k import TopK, check_top_k
 from tpkd.teacher.cache.build import BuildProgress, build_cache
 from tpkd.teacher.cache.columns import TOKENS
@@ -23,6 +23,9 @@ from tpkd.teacher.cache.keys import Keys
 from tpkd.teacher.cache.read import Ids, TeacherCache, open_cache
 from tpkd.teacher.cache.recipe import IMPORTED, CacheRecipe
 from tpkd.teacher.cache.rows import CacheRows, hash_blocks
+
+if TYPE_CHECKING:
+    import datasets
 
 Reader = Callable[[int, int], Mapping[str, Tensor]]
 """From the numbers of the first block and of the one after the last to the fields of a `TopK`."""
@@ -113,6 +116,21 @@ class TokenCache:
     def dataset(self) -> "TokenBlocks":
         """All blocks as samples of a `torch` data set; the text itself is not needed any more."""
         return TokenBlocks(self)
+
+    def to_datasets(self) -> "datasets.Dataset":
+        """All blocks as a data set of Hugging Face's `datasets`, which TRL takes: the columns of `TokenBlocks`.
+
+        All tokens are read at once and held in memory, eight bytes per token.
+        """
+        with extra("data"):
+            import datasets
+        tokens = self.tokens(self.documents, self.blocks).int().numpy()
+        numbers = datasets.List(datasets.Value("int32"))
+        key = datasets.Value("int64")
+        return datasets.Dataset.from_dict(
+            {"input_ids": tokens, "labels": tokens, "sample_id": self.documents, "view_id": self.blocks},
+            datasets.Features({"input_ids": numbers, "labels": numbers, "sample_id": key, "view_id": key}),
+        )
 
     def _check_tokens(self, documents: Ids, blocks: Ids, input_ids: Tensor) -> None:
         expected, found = self.tokens(documents, blocks), input_ids.cpu()
