@@ -1,5 +1,6 @@
 """The first screen of the page and what other pages say of it: sentences chosen by verdicts, with their numbers."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -159,10 +160,12 @@ def _instead(findings: Findings) -> str:
 
 
 def _highest(findings: Findings) -> str:
-    """How often each method has the highest mean accuracy, whichever it is."""
+    """How often each method has the highest mean accuracy, whichever it is of those with seeds enough for a verdict."""
     best: list[str] = []
     for setting in findings.settings:
-        means = {method.name: mean(setting, method.name, "accuracy") or 0.0 for method in setting.record.methods}
+        seeds = Counter(cell.method for cell in setting.record.cells)
+        enough = [name for name in seeds if seeds[name] >= FEWEST_SEEDS]
+        means = {name: mean(setting, name, "accuracy") or 0.0 for name in enough}
         if setting.finished and means:
             best.append(setting.title(max(means, key=lambda name: means[name])))
     counts = (f"{title} in {best.count(title)}" for title in dict.fromkeys(best))
