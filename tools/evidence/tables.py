@@ -149,8 +149,8 @@ def settings_table(plans: Sequence[Plan], settings: Mapping[str, Setting]) -> Ta
         Column("the rules of choice, on test", text=True),
     )
     caption = (
-        "The settings: hours of one core in all cells, accuracy before and after CE, and the share of CE's training pairs "
-        "that is blocked."
+        "The settings: hours of one core in all cells, accuracy before and after CE, and the share of CE's training "
+        "pairs that is blocked."
     )
     return Table("settings", caption, columns, tuple(rows))
 
