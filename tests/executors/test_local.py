@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -77,6 +78,20 @@ def test_processes_end_with_a_caller_that_is_killed(tmp_path):
         caller.send_signal(signal.SIGKILL)
         caller.wait()
     wait_for(lambda: not is_running(worker))
+
+
+def test_a_process_that_has_ended_by_itself_is_asked_without_waiting_for_it(tmp_path):
+    """As when a scheduler signals all processes of a job: a run may have saved and ended before its caller asks."""
+    executor = LocalExecutor(work, processes=1)
+    executor.submit("a", ("wait", str(tmp_path / "pid")))
+    assert next(executor.events()).kind == "started"
+    wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    executor._workers[0].process.join()
+    ending = threading.Thread(target=executor.cancel, daemon=True)
+    ending.start()
+    ending.join(60)
+    assert not ending.is_alive()
 
 
 def wait_for(condition, seconds=120):

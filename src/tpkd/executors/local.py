@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
-from multiprocessing.synchronize import Event
 from typing import Any
 
 from tpkd.executors.jobs import Executor, JobEvent, Work, attempt
@@ -74,8 +73,10 @@ class LocalExecutor(Executor):
     def ask_to_end(self) -> None:
         """Ask the processes to save and end; may be called from another thread than that of `events`."""
         # Not with a signal: if the whole process group already received one, a second would kill them before they save.
+        # Nor with an event, whose set() waits for ever for a process that has saved and ended meanwhile.
         for worker in list(self._workers):
-            worker.stopping.set()
+            with suppress(OSError):
+                worker.stopping.send(None)
 
     def cancel(self) -> None:
         """Ask the processes to end, and wait until they have saved."""
@@ -83,6 +84,7 @@ class LocalExecutor(Executor):
         for worker in self._workers:
             worker.process.join()
             worker.connection.close()  # only now, because they may still send messages until they end
+            worker.stopping.close()
         self._workers.clear()
 
 
@@ -93,13 +95,14 @@ class _Worker:
         # Spawned: a forked copy of a process with threads, or with a device, may hang.
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self.stopping = context.Event()
+        asked, self.stopping = context.Pipe(duplex=False)
         self.device = device
-        arguments = (theirs, self.stopping, work, threads)
+        arguments = (theirs, asked, work, threads)
         self.process = context.Process(target=_serve, args=arguments, daemon=True)
         with _visible(device):
             self.process.start()
         theirs.close()
+        asked.close()
         self.job: str | None = None
         self.is_dead = False
 
@@ -140,12 +143,12 @@ def _visible(device: str | None) -> Iterator[None]:
                 os.environ[DEVICES_VARIABLE] = before
 
 
-def _serve(connection: Connection, stopping: Event, work: Work, threads: int) -> None:
+def _serve(connection: Connection, asked: Connection, work: Work, threads: int) -> None:
     import torch
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # interrupts are handled by the caller, which ends this process
     threading.Thread(target=_die_with_parent, daemon=True).start()
-    threading.Thread(target=_stop_when_asked, args=(stopping,), daemon=True).start()
+    threading.Thread(target=_stop_when_asked, args=(asked,), daemon=True).start()
     torch.set_num_threads(threads)
     while True:
         try:
@@ -155,9 +158,10 @@ def _serve(connection: Connection, stopping: Event, work: Work, threads: int) ->
         connection.send(attempt(job, payload, work, connection.send))
 
 
-def _stop_when_asked(stopping: Event) -> None:
-    stopping.wait()
-    request()
+def _stop_when_asked(asked: Connection) -> None:
+    with suppress(EOFError, OSError):  # the caller is gone, which ends this process in another way
+        asked.recv()
+        request()
 
 
 def _die_with_parent() -> None:
