@@ -67,30 +67,33 @@ def code_for(
     """
     if torch.compiler.is_exporting():  # an exported model runs without tpkd
         return "tensor"
-    parts = parts_of(teacher)
     for name, code in (("cpu", cpu), ("gpu", gpu)):
-        takes = TAKES[name]
+        if not code.is_ready(student):  # first: a compiled graph checks in every call whatever is looked at
+            continue
+        takes, parts = TAKES[name], parts_of(teacher)
         if (
-            code.is_ready(student)
-            and student.dtype in takes.student
+            student.dtype in takes.student
             and parts[0].dtype in takes.teacher
             and (takes.top_k or len(parts) == 1)
             and (takes.soft_labels or not labels.is_floating_point())
         ):
-            return name if _are_memory(student, *parts, labels) else "tensor"
+            return name if _are_memory((student, *parts, labels)) else "tensor"
     return "tensor"
 
 
-def _are_memory(student: Tensor, *others: Tensor | None) -> bool:
+def _are_memory(tensors: tuple[Tensor | None, ...]) -> bool:
     """Whether pointers on one device hold the values: subclasses may keep them elsewhere, zero tensors have none."""
-    compiling, device = torch.compiler.is_compiling(), student.device
+    compiling = torch.compiler.is_compiling()
     if not compiling and (torch.jit.is_tracing() or is_in_torch_dispatch_mode()):  # type: ignore
         return False
-    return all(
-        type(given) is Tensor and given.device == device and (compiling or not given._is_zerotensor())
-        for given in (student, *others)
-        if given is not None
-    )
+    device = None
+    for given in tensors:
+        if given is None:
+            continue
+        device = device or given.device
+        if type(given) is not Tensor or given.device != device or not (compiling or not given._is_zerotensor()):
+            return False
+    return True
 
 
 def values_and_direction(batch: Batch) -> Outcome:

@@ -66,5 +66,6 @@ def unit_stride(logits: Float[Tensor, "rows K"]) -> Float[Tensor, "rows K"]:
         >>> unit_stride(torch.zeros(3, 2).T).stride()
         (3, 1)
     """
-    logits = logits.resolve_neg()
+    if logits.is_neg():
+        logits = logits.resolve_neg()
     return logits if logits.stride(-1) == 1 else logits.contiguous()

@@ -81,7 +81,7 @@ def values_and_direction(batch: Batch) -> Outcome | None:
         *map(_rows, (z, zt, direction, shares)),
         *map(_address, (*kept, classes, valid, losses, scratch)),
         *(places, num_rows, num_classes),
-        *(beta, temperature, weight, sum_tolerance(labels.dtype)),
+        *(beta, temperature, weight, sum_tolerance(labels.dtype) if soft else 0.0),
         threads,
     )
     if wrong >= 0 and soft and not overwrite and (labels[wrong] > 0).sum() > _kernel.MOST_CORRECT:

@@ -92,15 +92,16 @@ def is_ready(student: Tensor) -> bool:
         >>> is_ready(torch.zeros(2, 3, device="meta"))
         False
     """
-    return (student.is_cuda or (student.is_cpu and is_interpreted())) and _has_programs()
+    return _runs_on(student.device.type)
 
 
-def _has_programs() -> bool:
-    return not isinstance(_programs(), str)
+def _runs_on(device: str) -> bool:
+    return (device == "cuda" or (device == "cpu" and is_interpreted())) and not isinstance(_programs(), str)
 
 
-# What torch.compiler.assume_constant_result does; to call it would load the whole compiler.
-_has_programs._dynamo_marked_constant = True  # type: ignore[attr-defined]
+# What torch.compiler.assume_constant_result does; to call it would load the whole compiler. Else every call of a
+# compiled graph would look whether the environment has changed.
+_runs_on._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def values_and_direction(batch: Batch) -> Outcome:

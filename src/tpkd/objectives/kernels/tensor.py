@@ -63,15 +63,17 @@ def _blocks(batch: Batch) -> tuple[Float[Tensor, "rows 1"], Float[Tensor, "rows 
     # Student and teacher of a row are adjacent: threads divide the rows, so each finds its row in its own cache again
     # in the next operation.
     memory = student.new_empty((rows, 2, student.shape[1]), dtype=dtype)
-    found = [memory.new_empty(0, 1)]
+    found: list[Tensor] = []
     for start in range(0, student.shape[0], max(1, rows)):
         part = slice(start, start + rows)
-        chosen = batch._replace(student=student[part], teacher=teacher[part], labels=labels[part])
+        chosen = batch
+        if rows < student.shape[0]:
+            chosen = batch._replace(student=student[part], teacher=teacher[part], labels=labels[part])
         values, block = _block(memory, chosen)
         found.append(values)
         if direction is not None and block is not None:
             direction[part].copy_(block)
-    return torch.cat(found), direction
+    return found[0] if len(found) == 1 else torch.cat([memory.new_empty(0, 1), *found]), direction
 
 
 def _rows_of_a_block(batch: Batch, dtype: torch.dtype) -> int:
