@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 from torch.compiler import is_compiling
 
@@ -99,30 +99,33 @@ def tpkd_loss(
         check_support(y > 0)
         if can_read_values(y) and ((y > 0).sum(-1) == 1).all():
             y = y.argmax(-1)  # one class each: the same bits as labels
-    batch = Batch(z, zt, y, valid, float(beta), 1.0, z.requires_grad and torch.is_grad_enabled(), float(temperature))
-    return _reduced(batch, position_shape, reduction, num_items, sample_weights)
+    return _reduced(z, zt, y, valid, beta, temperature, position_shape, reduction, num_items, sample_weights)
 
 
 def _reduced(
-    batch: Batch,
+    z: Float[Tensor, "rows K"],
+    zt: Float[Tensor, "rows K"] | TopK,
+    y: Shaped[Tensor, "..."],
+    valid: Bool[Tensor, "rows"] | None,
+    beta: float,
+    temperature: float,
     position_shape: torch.Size,
     reduction: str,
     num_items: float | Tensor | None,
     sample_weights: Tensor | None,
 ) -> Float[Tensor, "..."]:
     """The reduced loss of rows that were checked, by whichever code computes it fastest."""
-    z, valid, weights = batch.student, batch.valid, None
+    weights = None
     if sample_weights is not None:
-        dtype = computation_dtype(z, parts_of(batch.teacher)[0])
+        dtype = computation_dtype(z, parts_of(zt)[0])
         weights, valid = weight_rows(sample_weights, position_shape, dtype, valid)  # zero where a row is not valid
     count = denominator(z.shape[0], valid, num_items, weights) if reduction == "mean" else 1
     # A known weight of all rows goes straight into the gradient. Not in float16, which would lose small entries that a
     # loss scale saves: there, as with a weight for each row, the backward pass multiplies.
     is_weighted = isinstance(count, int) and reduction != "none" and z.dtype != torch.float16 and weights is None
     weight = 1 / int(count) if is_weighted else 1.0
-    # Not _replace, which takes a hundredth of the time of a small batch.
-    given = (z.detach(), batch.teacher, batch.labels, valid, batch.beta, weight, batch.wanted, batch.temperature)
-    found = values_and_direction(Batch(*given))
+    wanted = z.requires_grad and torch.is_grad_enabled()
+    found = values_and_direction(Batch(z.detach(), zt, y, valid, float(beta), weight, wanted, float(temperature)))
     losses = found.total if is_weighted else found.losses
     if found.ignored and reduction == "mean" and num_items is None:
         # The mean was taken over all rows, because looking for rows of zeros first would cost a pass over the labels.
@@ -170,9 +173,8 @@ def top_k_loss(
     check_top_k_batch(student_logits, teacher_logits, labels, ignore_index=ignore_index)
     num_classes, position_shape = student_logits.shape[-1], student_logits.shape[:-1]
     y, valid = flat_labels(labels, position_shape, num_classes, ignore_index)
-    z, wanted = student_logits.reshape(-1, num_classes), student_logits.requires_grad and torch.is_grad_enabled()
-    batch = Batch(z, teacher_logits.rows(), y, valid, float(beta), 1.0, wanted, float(temperature))
-    return _reduced(batch, position_shape, reduction, num_items, sample_weights)
+    z, zt = student_logits.reshape(-1, num_classes), teacher_logits.rows()
+    return _reduced(z, zt, y, valid, beta, temperature, position_shape, reduction, num_items, sample_weights)
 
 
 class TPKDLoss(nn.Module):

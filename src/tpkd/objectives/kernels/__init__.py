@@ -28,6 +28,7 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
+from torch.compiler import is_compiling, is_exporting
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from tpkd.geometry.correct import check_support
@@ -65,7 +66,7 @@ def code_for(
         >>> code_for(torch.zeros(2, 3, dtype=torch.float64), torch.zeros(2, 3), torch.tensor([0, 1]))
         'tensor'
     """
-    if torch.compiler.is_exporting():  # an exported model runs without tpkd
+    if is_exporting():  # an exported model runs without tpkd
         return "tensor"
     for name, code in (("cpu", cpu), ("gpu", gpu)):
         if not code.is_ready(student):  # first: a compiled graph checks in every call whatever is looked at
@@ -83,7 +84,7 @@ def code_for(
 
 def _are_memory(tensors: tuple[Tensor | None, ...]) -> bool:
     """Whether pointers on one device hold the values: subclasses may keep them elsewhere, zero tensors have none."""
-    compiling = torch.compiler.is_compiling()
+    compiling = is_compiling()
     if not compiling and (torch.jit.is_tracing() or is_in_torch_dispatch_mode()):  # type: ignore
         return False
     device = None
@@ -107,7 +108,7 @@ def values_and_direction(batch: Batch) -> Outcome:
     student, teacher, labels, *others = batch
     if code_for(student, teacher, labels) == "tensor":
         return tensor.values_and_direction(batch)
-    if torch.compiler.is_compiling():
+    if is_compiling():
         operands = (student, parts_of(teacher), labels, *others[:-1])
         losses, direction = torch.ops.tpkd.losses_and_directions(*operands)
         return Outcome(losses, direction if batch.wanted else None, losses.sum() * batch.weight)

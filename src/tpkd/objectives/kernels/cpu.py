@@ -5,6 +5,7 @@ from types import ModuleType
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 from tpkd.geometry.correct import check_correct, sum_tolerance
 from tpkd.geometry.inputs import class_indices
@@ -44,7 +45,7 @@ def is_ready(student: Tensor) -> bool:
         >>> is_ready(torch.zeros(2, 3, device="meta"))
         False
     """
-    return has_kernel() and student.is_cpu and not (torch.compiler.is_compiling() and student.numel() <= _FUSED_NUMEL)
+    return has_kernel() and student.is_cpu and not (is_compiling() and student.numel() <= _FUSED_NUMEL)
 
 
 def values_and_direction(batch: Batch) -> Outcome | None:

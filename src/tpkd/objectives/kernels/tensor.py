@@ -10,6 +10,7 @@ import itertools
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
+from torch.compiler import is_compiling
 from torch.nn.functional import softplus
 
 from tpkd.geometry.cone import safe_threshold
@@ -44,7 +45,7 @@ def values_and_direction(batch: Batch) -> Outcome:
         >>> values_and_direction(Batch(student, teacher, torch.tensor([0]), None, 0.5, 1.0, True)).direction
         tensor([[-0.1521,  0.2234, -0.0712]])
     """
-    if torch.compiler.is_compiling():
+    if is_compiling():
         losses, direction = _block(None, batch)
     else:
         with torch.no_grad():
@@ -102,7 +103,7 @@ def _block(memory: Tensor | None, batch: Batch) -> tuple[Float[Tensor, "rows 1"]
     sum_r, sum_q = _each([logits.exp_().sum(-1, keepdim=True) for logits in networks])
     # nan where both are zero, as at the label; any other nan shows in the sum of q. nansum is one operation, but slow
     # in compiled code.
-    if torch.compiler.is_compiling():
+    if is_compiling():
         expected = torch.where(q > 0, log_ratio * q, 0.0).sum(-1, keepdim=True)
     else:
         expected = log_ratio.mul_(q).nansum(-1, keepdim=True)
@@ -122,7 +123,7 @@ def _block(memory: Tensor | None, batch: Batch) -> tuple[Float[Tensor, "rows 1"]
     if not wanted:
         return values, None
     # Equal logits have equal sums, and nothing left to learn: u is exactly 0.
-    reused = None if torch.compiler.is_compiling() else q
+    reused = None if is_compiling() else q
     u = torch.addcmul(r, q, ratio, value=-1, out=reused)
     zeta = threshold(u, (labels > 0).sum(-1) if is_set(labels) else 1)
     d = torch.maximum(u, zeta, out=reused)
@@ -165,8 +166,9 @@ def _each(networks: list[Float[Tensor, "rows networks *K"]]) -> list[Float[Tenso
 
 def _put(rows: Float[Tensor, "rows *two K"], labels: Shaped[Tensor, "..."], value: float | Tensor) -> Tensor:
     """The rows with `value` at the correct classes, in place if possible: a compiler fuses a mask but not an index."""
-    if not is_set(labels) and not torch.compiler.is_compiling():
-        index = labels.reshape(-1, *[1] * (rows.ndim - 1)).expand(*rows.shape[:-1], 1)
+    if not is_set(labels) and not is_compiling():
+        index = labels.unsqueeze(-1)
+        index = index if rows.ndim == 2 else index.unsqueeze(-1).expand(-1, rows.shape[1], 1)
         return rows.scatter_(-1, index, value)
     mask = correct_mask(labels, rows.shape[-1])
     mask = mask.unsqueeze(1) if rows.ndim == 3 else mask
