@@ -1,5 +1,6 @@
 """Causal language models and their tokenisers from a folder."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -62,6 +63,43 @@ def test_a_model_without_such_layers_is_refused():
 def test_other_kinds_are_refused(model):
     with pytest.raises(InputError, match=r"model: expected hf:PATH_OR_ID"):
         language_source(model)
+
+
+def write_gguf(path, vocabulary=11, width=8, layers=3):
+    """A random Llama as a GGUF file of plain numbers."""
+    gguf = pytest.importorskip("gguf")
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_context_length(32)
+    writer.add_embedding_length(width)
+    writer.add_block_count(layers)
+    writer.add_feed_forward_length(2 * width)
+    writer.add_head_count(2)
+    writer.add_head_count_kv(2)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_dimension_count(width // 2)
+    writer.add_vocab_size(vocabulary)
+    square, wide = (width, width), (2 * width, width)
+    shapes = {"attn_norm": (width,), "ffn_norm": (width,), "ffn_gate": wide, "ffn_up": wide, "ffn_down": wide[::-1]}
+    shapes |= {f"attn_{name}": square for name in ("q", "k", "v", "output")}
+    tensors = {f"blk.{layer}.{name}.weight": shape for layer in range(layers) for name, shape in shapes.items()}
+    tensors |= {"token_embd.weight": (vocabulary, width), "output_norm.weight": (width,)}
+    tensors["output.weight"] = (vocabulary, width)
+    rng = np.random.default_rng(0)
+    for name, shape in tensors.items():
+        writer.add_tensor(name, rng.standard_normal(shape).astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def test_a_student_of_some_layers_of_a_gguf_file_is_saved(tmp_path):
+    write_gguf(tmp_path / "tiny.gguf")
+    student = keep_layers(load_language_model(str(tmp_path), "tiny.gguf"), (0, 2))
+    student.save_pretrained(tmp_path / "student")
+    tokens = torch.arange(1, 6).unsqueeze(0)
+    with torch.no_grad():
+        assert torch.equal(load_language_model(str(tmp_path / "student"))(tokens).logits, student(tokens).logits)
 
 
 def test_a_missing_gguf_file_is_named(folder):

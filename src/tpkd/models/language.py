@@ -35,10 +35,14 @@ def load_language_model(source: str, gguf: str | None = None) -> nn.Module:
     with extra("text"):
         from transformers import AutoModelForCausalLM
     with loading(source):
-        model: nn.Module = AutoModelForCausalLM.from_pretrained(
+        model: Any = AutoModelForCausalLM.from_pretrained(
             source, dtype=torch.float32, trust_remote_code=False, **_where(source, gguf)
         )
-    return model.eval()
+    if gguf is not None and getattr(model, "hf_quantizer", None) is not None:
+        # Its weights are plain numbers now; as long as it counts as quantised, transformers refuses to save it.
+        model.hf_quantizer.remove_quantization_config(model)
+    found: nn.Module = model.eval()
+    return found
 
 
 def vocabulary_size(source: str, gguf: str | None = None) -> int:
