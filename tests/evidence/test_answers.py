@@ -1,5 +1,7 @@
 """The sentences of the first screen follow the verdicts, and carry their numbers."""
 
+import json
+
 import pytest
 from tools.evidence_page import figures, part, render
 
@@ -56,6 +58,27 @@ def test_numbers_are_those_of_the_table(tmp_path):
     (row,) = (line for line in part("features-hwu-a", tmp_path).splitlines() if "T = 4, β = 1 ends above KD |" in line)
     _, _, difference, *_ = (cell.strip() for cell in row.split("|"))
     assert f"above in 1 ({difference})" in said(tmp_path, "When KD instead")
+
+
+@pytest.mark.parametrize(("kept", "expected"), [(12, "KD in 1"), (10, "KD in 1"), (9, "TPKD in 1"), (3, "TPKD in 1")])
+def test_the_highest_mean_is_of_methods_with_seeds_enough(tmp_path, kept, expected):
+    write_setting(tmp_path, "features-hwu-a", WORSE | {"kd": 0.9, "tpkd": 0.7})
+    path = tmp_path / "features-hwu-a" / "setting.json"
+    record = json.loads(path.read_text())
+    record["cells"] = [cell for cell in record["cells"] if cell["method"] != "kd" or cell["seed"] < 52 + kept]
+    path.write_text(json.dumps(record))
+    assert said(tmp_path, "When KD instead").endswith(f"Highest mean of all methods: {expected}.")
+
+
+def test_the_cost_of_a_setting_is_that_of_its_cells(tmp_path):
+    write_setting(tmp_path, "features-hwu-a", WORSE)
+    path = tmp_path / "features-hwu-a" / "setting.json"
+    record = json.loads(path.read_text())
+    for cell in record["cells"]:
+        cell["seconds"] = 600.0
+    path.write_text(json.dumps(record))
+    (row,) = (line for line in part("settings", tmp_path).splitlines() if "HWU64 features, teacher A" in line)
+    assert [cell.strip() for cell in row.split("|")][3:5] == ["60", "10.0"]  # five methods, twelve seeds, ten minutes
 
 
 def test_settings_that_disagree_are_both_counted(tmp_path):
