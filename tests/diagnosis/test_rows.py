@@ -205,6 +205,26 @@ def test_labels_that_are_not_classes_and_numbers_that_are_not_finite_leave_no_me
     assert len(diagnose_rows(labels[:0], z[:0], z[:0], labels[:0], beta=0.5).rows) == 0
 
 
+@needs_kernel
+def test_the_kernel_reads_labels_that_nobody_else_can_change(monkeypatch):
+    """Those of a mapped file may change after they were checked, and then index memory that is not there."""
+    kernel, read = module._kernel, []
+
+    class Watched:
+        COLUMNS, scratch_numbers = kernel.COLUMNS, kernel.scratch_numbers
+
+        @staticmethod
+        def diagnose_rows(student, teacher, labels, *others):
+            read.append(labels)
+            return kernel.diagnose_rows(student, teacher, labels, *others)
+
+    monkeypatch.setattr(module, "_kernel", Watched)
+    labels = torch.tensor([0, 1, 2])
+    diagnose_rows(labels, torch.randn(3, 4), torch.randn(3, 4), labels, beta=0.5)
+    assert len(read) == 1
+    assert read != [labels.data_ptr()]
+
+
 def test_what_it_does_not_take_goes_to_tensor_code(monkeypatch):
     z, y = torch.zeros(2, 3), torch.tensor([0, 1])
     assert takes(z, z.double(), y) == (module._kernel is not None)
