@@ -73,7 +73,7 @@ class LocalExecutor(Executor):
     def ask_to_end(self) -> None:
         """Ask the processes to save and end; may be called from another thread than that of `events`."""
         # Not with a signal: if the whole process group already received one, a second would kill them before they save.
-        # Nor with an event, whose set() waits for ever for a process that has saved and ended meanwhile.
+        # Not with a multiprocessing event either: its set() hangs if a process that waits for it has already exited.
         for worker in list(self._workers):
             with suppress(OSError):
                 worker.stopping.send(None)

@@ -39,7 +39,7 @@ def load_language_model(source: str, gguf: str | None = None) -> nn.Module:
             source, dtype=torch.float32, trust_remote_code=False, **_where(source, gguf)
         )
     if gguf is not None and getattr(model, "hf_quantizer", None) is not None:
-        # Its weights are plain numbers now; as long as it counts as quantised, transformers refuses to save it.
+        # The weights are dequantised, but transformers refuses to save a model that still has a quantiser.
         model.hf_quantizer.remove_quantization_config(model)
     found: nn.Module = model.eval()
     return found
