@@ -8,7 +8,7 @@ from tpkd.objectives.reduction import as_rows, denominator, logit_rows, reduce_r
 
 def test_rows_are_positions_with_classes_last():
     logits = torch.arange(24.0).reshape(2, 3, 4)  # two samples of four positions
-    rows = logit_rows(logits, 1)
+    rows = logit_rows(logits)
     assert rows.shape == (8, 3)
     assert rows[5].tolist() == logits[1, :, 1].tolist()
 

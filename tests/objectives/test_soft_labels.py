@@ -256,7 +256,7 @@ def test_one_gradient_and_bounded_scratch_memory(temperature):
 
 
 def test_a_label_that_allows_very_many_classes():
-    """More than the kernel keeps a list of; most, all but two, and all but one of them."""
+    """Most, all but two, and all but one of them; compiled too, where nothing but the kernel looks at labels."""
     generator = torch.Generator().manual_seed(0)
     student, teacher = torch.randn(2, 4, 1500, generator=generator)
     for count in (1024, 1025, 1498):
@@ -270,8 +270,13 @@ def test_a_label_that_allows_very_many_classes():
         expected = expected_soft(student[kept], teacher[kept], shares[kept].double())
         torch.testing.assert_close(found[0][kept].double(), expected.losses, rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(found[1][kept].double(), expected.directions, rtol=0, atol=2e-6)
-        mean, _ = value_and_gradient(student, teacher, shares)
+        mean, gradient = value_and_gradient(student, teacher, shares)
         torch.testing.assert_close(mean, found[0].sum() / 3)
+        if count == 1498:
+            student.requires_grad_()
+            torch.compile(tpkd_loss, fullgraph=True)(student, teacher, shares).backward()
+            torch.testing.assert_close(student.grad, gradient, rtol=1e-5, atol=1e-7)
+            student = student.detach()
     shares[0] = 1 / 1500
     with pytest.raises(ValueError, match="at least 2 classes outside"):
         tpkd_loss(student, teacher, shares)

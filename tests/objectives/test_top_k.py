@@ -10,7 +10,15 @@ from torch import Tensor
 from objectives.beyond import TEMPERATURES, expected_top_k, truncated
 from strategies import make_pairs
 from tolerances import EXACT
-from tpkd import complete_top_k, linear_top_k_tpkd_loss, linear_tpkd_loss, top_k_kd_loss, top_k_tpkd_loss, tpkd_loss
+from tpkd import (
+    TPKDLoss,
+    complete_top_k,
+    linear_top_k_tpkd_loss,
+    linear_tpkd_loss,
+    top_k_kd_loss,
+    top_k_tpkd_loss,
+    tpkd_loss,
+)
 from tpkd.geometry import TopK
 from tpkd.objectives import create, kd_loss, names
 from tpkd.objectives.kernels import cpu
@@ -224,6 +232,11 @@ def test_masks_reductions_counts_and_shapes():
     torch.testing.assert_close(by_token.reshape(12, 30), gradient)
     vector, _ = value_and_gradient(student[0], top_k[0], masked[0])
     torch.testing.assert_close(vector, each[0])
+    # The plain loss takes it as well, with the classes where cross-entropy has them.
+    second = student.reshape(3, 4, 30).movedim(-1, 1).clone().requires_grad_()
+    TPKDLoss(reduction="none")(second, tokens, masked.reshape(3, 4)).sum().backward()
+    torch.testing.assert_close(second.grad.movedim(1, -1), by_token)
+    torch.testing.assert_close(tpkd_loss(student[0], top_k[0], masked[0]), each[0])
 
 
 @each_known

@@ -60,14 +60,13 @@ def as_rows(
     any, rows may share memory with the logits.
     Where labels only mask they may be `None`: then every position is valid.
     """
-    class_axis = check_class_axis(student_logits, others, min_classes=min_classes)
-    shape = student_logits.shape
-    position_shape, num_classes = shape[:class_axis] + shape[class_axis + 1 :], shape[class_axis]
+    position_shape = check_positions(student_logits, others, min_classes=min_classes)
+    num_classes = student_logits.shape[0 if student_logits.ndim == 1 else 1]
     valid: Tensor | None = None
     dtype = computation_dtype(student_logits, *others.values())
     if isinstance(labels, Tensor) and labels.is_floating_point():
         check_ignore_index(ignore_index)
-        classes, valid = soft_rows(labels, shape, class_axis, dtype)
+        classes, valid = soft_rows(labels, student_logits.shape, dtype)
     elif labels is None and labels_only_mask:
         check_ignore_index(ignore_index)
         classes = torch.zeros(position_shape.numel(), dtype=torch.long, device=student_logits.device)
@@ -78,26 +77,26 @@ def as_rows(
         weights, valid = weight_rows(sample_weights, position_shape, dtype, valid)
 
     def rows(logits: Tensor) -> Tensor:
-        return without_ignored(logit_rows(logits.to(dtype), class_axis), valid)
+        return without_ignored(logit_rows(logits.to(dtype)), valid)
 
     companions = {name: rows(logits.detach()) for name, logits in others.items()}
     return Rows(rows(student_logits), companions, classes, valid, position_shape, weights)
 
 
 def soft_rows(
-    labels: Float[Tensor, "..."], logits_shape: torch.Size, class_axis: int, dtype: torch.dtype
+    labels: Float[Tensor, "..."], logits_shape: torch.Size, dtype: torch.dtype
 ) -> tuple[Float[Tensor, "rows K"], Bool[Tensor, "rows"] | None]:
     """Check probabilities as labels and flatten them; an ignored row, of zeros, becomes class 0.
 
     Example:
-        >>> soft_rows(torch.tensor([[0.5, 0.5], [0.0, 0.0]]), torch.Size([2, 2]), 1, torch.float32)
+        >>> soft_rows(torch.tensor([[0.5, 0.5], [0.0, 0.0]]), torch.Size([2, 2]), torch.float32)
         (tensor([[0.5000, 0.5000],
                 [1.0000, 0.0000]]), tensor([ True, False]))
     """
     if labels.shape != logits_shape:
         expected = f"the shape of the logits {tuple(logits_shape)} for probabilities"
         raise ValueError(f"labels: expected {expected}, got {labels.dtype} of shape {tuple(labels.shape)}")
-    flat = logit_rows(labels, class_axis)
+    flat = logit_rows(labels)
     shares, valid = normalised_probabilities(flat, flat.shape, dtype, zero_rows=True)
     if can_read_values(valid) and valid.all():
         return shares, None
@@ -105,16 +104,16 @@ def soft_rows(
     return torch.where(valid.unsqueeze(-1), shares, first.to(shares.dtype)), valid
 
 
-def logit_rows(logits: Float[Tensor, "..."], class_axis: int) -> Float[Tensor, "rows K"]:
+def logit_rows(logits: Float[Tensor, "..."]) -> Float[Tensor, "rows K"]:
     """The classes of each position as a row; a matrix is returned as it is.
 
     Example:
-        >>> logit_rows(torch.zeros(2, 3, 4), 1).shape
+        >>> logit_rows(torch.zeros(2, 3, 4)).shape
         torch.Size([8, 3])
     """
     if logits.ndim == 2:
         return logits
-    return logits.movedim(class_axis, -1).reshape(-1, logits.shape[class_axis])
+    return logits.unsqueeze(0) if logits.ndim == 1 else logits.movedim(1, -1).reshape(-1, logits.shape[1])
 
 
 def without_ignored(values: Float[Tensor, "rows ..."], valid: Bool[Tensor, "rows"] | None) -> Float[Tensor, "rows ..."]:
@@ -130,16 +129,16 @@ def without_ignored(values: Float[Tensor, "rows ..."], valid: Bool[Tensor, "rows
     return torch.where(valid.unsqueeze(-1) if values.ndim == 2 else valid, values, 0.0)
 
 
-def check_class_axis(
+def check_positions(
     student_logits: Float[Tensor, "..."], others: Mapping[str, Float[Tensor, "..."]], *, min_classes: int
-) -> int:
-    """Check the student and its companions against each other; return the axis of the classes."""
+) -> torch.Size:
+    """Check the student and its companions against each other; return the shape of the positions."""
     class_axis = 0 if getattr(student_logits, "ndim", 1) == 1 else 1
     check_logits("student_logits", student_logits, class_axis=class_axis, min_classes=min_classes)
     for name, logits in others.items():
         check_logits(name, logits, min_classes=0)  # the shape check compares the number
         check_same_shape(student_logits, logits, name)
-    return class_axis
+    return student_logits.shape[:class_axis] + student_logits.shape[class_axis + 1 :]
 
 
 def flat_labels(

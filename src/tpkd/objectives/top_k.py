@@ -5,7 +5,7 @@ from torch import Tensor
 
 from tpkd.geometry.top_k import TopK
 from tpkd.objectives.kd import KD
-from tpkd.objectives.tpkd import top_k_loss
+from tpkd.objectives.tpkd import tpkd_loss
 
 
 def top_k_tpkd_loss(
@@ -52,11 +52,10 @@ def top_k_tpkd_loss(
         >>> loss.detach(), student.grad
         (tensor(0.6024), tensor([[-0.3960,  0.2906, -0.0708,  0.1763]]))
     """
-    return top_k_loss(
-        student_logits,
+    return tpkd_loss(
+        _classes_second(student_logits),
         TopK(top_log_probs, top_indices, label_log_probs, rest_log_probs),
         labels,
-        class_axis=-1,
         beta=beta,
         temperature=temperature,
         ignore_index=ignore_index,
@@ -95,9 +94,8 @@ def top_k_kd_loss(
         >>> top_k_kd_loss(student, top.values, top.indices, labels)
         tensor(0.7378)
     """
-    last = student_logits if student_logits.ndim == 1 else student_logits.movedim(-1, 1)
     return KD(temperature=1.0, ce_weight=ce_weight, kd_weight=kd_weight)(
-        last,
+        _classes_second(student_logits),
         TopK(top_log_probs, top_indices, label_log_probs, rest_log_probs),
         labels,
         ignore_index=ignore_index,
@@ -105,3 +103,8 @@ def top_k_kd_loss(
         num_items=num_items,
         sample_weights=sample_weights,
     )
+
+
+def _classes_second(logits: Float[Tensor, "*positions K"]) -> Float[Tensor, "..."]:
+    """Tokens have the classes last, and the other losses where cross-entropy has them."""
+    return logits.movedim(-1, 1) if isinstance(logits, Tensor) and logits.ndim > 1 else logits

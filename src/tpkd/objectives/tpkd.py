@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 from torch.compiler import is_compiling
 
@@ -17,7 +17,7 @@ from tpkd.objectives.base import PaperAccuracy, TeacherAverage
 from tpkd.objectives.injection import inject_direction, refuse_transforms
 from tpkd.objectives.kernels import code_for, values_and_direction
 from tpkd.objectives.kernels.batch import Batch, parts_of
-from tpkd.objectives.reduction import check_class_axis, check_reduction, denominator, flat_labels, logit_rows, soft_rows
+from tpkd.objectives.reduction import check_positions, check_reduction, denominator, flat_labels, logit_rows, soft_rows
 from tpkd.objectives.registry import register
 from tpkd.objectives.row_objective import RowObjective
 from tpkd.objectives.weights import weight_rows
@@ -25,7 +25,7 @@ from tpkd.objectives.weights import weight_rows
 
 def tpkd_loss(
     student_logits: Float[Tensor, "..."],
-    teacher_logits: Float[Tensor, "..."],
+    teacher_logits: Float[Tensor, "..."] | TopK,
     labels: Shaped[Tensor, "..."],
     *,
     beta: float = 0.5,
@@ -48,7 +48,7 @@ def tpkd_loss(
 
     Args:
         student_logits: `(K,)`, `(N, K)` or `(N, K, d1, ...)` with K >= 3.
-        teacher_logits: the same shape; no gradient flows to it.
+        teacher_logits: the same shape; or a `TopK` of the positions, see `top_k_tpkd_loss`. No gradient flows to it.
         labels: integer classes, the same shape without K; or probabilities of the shape of the logits, nonnegative with
             sum one, of which a row of zeros is ignored. They leave at least two classes with probability zero.
         beta: weight of the conditional direction; the paper's is 1/2.
@@ -84,41 +84,19 @@ def tpkd_loss(
     check_beta(beta)
     check_positive("temperature", temperature)
     refuse_transforms(student_logits)
-    check_reduction(reduction, num_items, weighted=sample_weights is not None)
-    class_axis = check_class_axis(student_logits, {"teacher_logits": teacher_logits}, min_classes=3)
-    shape = student_logits.shape
-    position_shape, num_classes = shape[:class_axis] + shape[class_axis + 1 :], shape[class_axis]
-    z, zt = logit_rows(student_logits, class_axis), logit_rows(teacher_logits.detach(), class_axis)
+    weighted = sample_weights is not None
+    check_reduction(reduction, num_items, weighted=weighted)
+    z, zt, position_shape = _rows(student_logits, teacher_logits, labels, ignore_index)
     valid: Tensor | None = None
+    weights: Tensor | None = None
     if not (isinstance(labels, Tensor) and labels.is_floating_point()):
-        y, valid = flat_labels(labels, position_shape, num_classes, ignore_index)
-    elif labels.shape == shape and sample_weights is None and code_for(z, zt, labels) == "cpu" and not is_compiling():
-        y = logit_rows(labels.detach(), class_axis)  # the kernel looks at them
+        y, valid = flat_labels(labels, position_shape, z.shape[1], ignore_index)
+    elif labels.shape != student_logits.shape or weighted or is_compiling() or code_for(z, zt, labels) != "cpu":
+        y, valid = _checked_soft_labels(student_logits, zt, labels)
     else:
-        y, valid = soft_rows(labels, shape, class_axis, computation_dtype(student_logits, teacher_logits))
-        check_support(y > 0)
-        if can_read_values(y) and ((y > 0).sum(-1) == 1).all():
-            y = y.argmax(-1)  # one class each: the same bits as labels
-    return _reduced(z, zt, y, valid, beta, temperature, position_shape, reduction, num_items, sample_weights)
-
-
-def _reduced(
-    z: Float[Tensor, "rows K"],
-    zt: Float[Tensor, "rows K"] | TopK,
-    y: Shaped[Tensor, "..."],
-    valid: Bool[Tensor, "rows"] | None,
-    beta: float,
-    temperature: float,
-    position_shape: torch.Size,
-    reduction: str,
-    num_items: float | Tensor | None,
-    sample_weights: Tensor | None,
-) -> Float[Tensor, "..."]:
-    """The reduced loss of rows that were checked, by whichever code computes it fastest."""
-    weights = None
-    if sample_weights is not None:
-        dtype = computation_dtype(z, parts_of(zt)[0])
-        weights, valid = weight_rows(sample_weights, position_shape, dtype, valid)  # zero where a row is not valid
+        y = logit_rows(labels.detach())  # the kernel looks at them
+    if sample_weights is not None:  # zero where a row is not valid
+        weights, valid = weight_rows(sample_weights, position_shape, computation_dtype(z, parts_of(zt)[0]), valid)
     count = denominator(z.shape[0], valid, num_items, weights) if reduction == "mean" else 1
     # A known weight of all rows goes straight into the gradient. Not in float16, which would lose small entries that a
     # loss scale saves: there, as with a weight for each row, the backward pass multiplies.
@@ -143,38 +121,25 @@ def _reduced(
     return losses if is_weighted else losses.sum() / count
 
 
-def top_k_loss(
-    student_logits: Float[Tensor, "N K *positions"],
-    teacher_logits: TopK,
-    labels: Int[Tensor, "N *positions"],
-    *,
-    class_axis: int | None = None,
-    beta: float = 0.5,
-    temperature: float = 1.0,
-    sample_weights: Float[Tensor, "..."] | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    num_items: float | Tensor | None = None,
-) -> Float[Tensor, "..."]:
-    """`top_k_tpkd_loss` of a `TopK`, with the classes of the student on the axis of `F.cross_entropy` by default.
+def _rows(
+    student: Tensor, teacher: Tensor | TopK, labels: Tensor, ignore_index: int
+) -> tuple[Float[Tensor, "rows K"], Float[Tensor, "rows K"] | TopK, torch.Size]:
+    """Both networks of every position as rows, and the shape of the positions."""
+    if not isinstance(teacher, TopK):
+        position_shape = check_positions(student, {"teacher_logits": teacher}, min_classes=3)
+        return logit_rows(student), logit_rows(teacher.detach()), position_shape
+    position_shape = check_positions(student, {}, min_classes=3)
+    check_top_k_batch(student.movedim(min(1, len(position_shape)), -1), teacher, labels, ignore_index=ignore_index)
+    return logit_rows(student), teacher.rows(), position_shape
 
-    Example:
-        >>> import torch
-        >>> top_k = TopK(torch.tensor([[0.6]]).log(), torch.tensor([[1]]), torch.tensor([0.1]).log())
-        >>> top_k_loss(torch.zeros(1, 3), top_k, torch.tensor([0]))
-        tensor(1.1269)
-    """
-    check_beta(beta)
-    check_positive("temperature", temperature)
-    refuse_transforms(student_logits)
-    check_reduction(reduction, num_items, weighted=sample_weights is not None)
-    if isinstance(student_logits, Tensor) and student_logits.ndim > 1:
-        student_logits = student_logits.movedim(1 if class_axis is None else class_axis, -1)
-    check_top_k_batch(student_logits, teacher_logits, labels, ignore_index=ignore_index)
-    num_classes, position_shape = student_logits.shape[-1], student_logits.shape[:-1]
-    y, valid = flat_labels(labels, position_shape, num_classes, ignore_index)
-    z, zt = student_logits.reshape(-1, num_classes), teacher_logits.rows()
-    return _reduced(z, zt, y, valid, beta, temperature, position_shape, reduction, num_items, sample_weights)
+
+def _checked_soft_labels(
+    student: Tensor, teacher: Tensor | TopK, labels: Tensor
+) -> tuple[Shaped[Tensor, "..."], Bool[Tensor, "rows"] | None]:
+    """Rows of probabilities, or classes where each row gives one class all, with the same bits; and which are valid."""
+    y, valid = soft_rows(labels, student.shape, computation_dtype(student, parts_of(teacher)[0]))
+    check_support(y > 0)
+    return y.argmax(-1) if can_read_values(y) and ((y > 0).sum(-1) == 1).all() else y, valid
 
 
 class TPKDLoss(nn.Module):
@@ -195,38 +160,29 @@ class TPKDLoss(nn.Module):
         check_beta(beta)
         check_positive("temperature", temperature)
         check_reduction(reduction, None)
-        self.beta = beta
-        self.temperature = temperature
-        self.ignore_index = check_ignore_index(ignore_index)
+        self.beta, self.ignore_index, self.temperature = beta, check_ignore_index(ignore_index), temperature
         self.reduction = reduction
 
     def forward(
         self,
         student_logits: Tensor,
-        teacher_logits: Tensor,
+        teacher_logits: Tensor | TopK,
         labels: Tensor,
         num_items: float | Tensor | None = None,
         sample_weights: Tensor | None = None,
     ) -> Tensor:
         """The loss of one call; see `tpkd_loss`."""
+        settings = self._settings()
         return tpkd_loss(
-            student_logits,
-            teacher_logits,
-            labels,
-            beta=self.beta,
-            temperature=self.temperature,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-            num_items=num_items,
-            sample_weights=sample_weights,
+            student_logits, teacher_logits, labels, num_items=num_items, sample_weights=sample_weights, **settings
         )
+
+    def _settings(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("beta", "ignore_index", "reduction", "temperature")}
 
     def extra_repr(self) -> str:
         """The settings, for `print(model)`."""
-        return (
-            f"beta={self.beta}, ignore_index={self.ignore_index}, reduction={self.reduction!r}, "
-            f"temperature={self.temperature}"
-        )
+        return ", ".join(f"{name}={value!r}" for name, value in self._settings().items())
 
 
 @dataclass
@@ -291,7 +247,5 @@ class TPKD(DirectionObjective):
     paper_accuracy = PaperAccuracy(vision=(88.05, 0.12), text=(93.81, 0.27))
 
     def __call__(self, student_logits: Tensor, *others: Any, **tail: Any) -> Tensor:
-        """`tpkd_loss` or `top_k_tpkd_loss`: the same rows, many times faster."""
-        teacher = others[0] if others else tail.get("teacher_logits")
-        loss = top_k_loss if isinstance(teacher, TopK) else tpkd_loss
-        return loss(student_logits, *others, beta=self.beta, temperature=self.temperature, **tail)
+        """`tpkd_loss`: the same rows, many times faster."""
+        return tpkd_loss(student_logits, *others, beta=self.beta, temperature=self.temperature, **tail)

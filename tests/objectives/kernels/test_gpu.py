@@ -123,6 +123,19 @@ def test_what_is_tried_writes_elsewhere_and_on_few_rows(on_a_device):
     assert not on_a_device.tensors[5].any()
 
 
+def test_sizes_are_timed_by_triton(monkeypatch):
+    calls = []
+
+    def do_bench(call, *, return_mode):
+        call()
+        assert return_mode == "min"
+        return 0.25
+
+    monkeypatch.setitem(sys.modules, "triton.testing", types.SimpleNamespace(do_bench=do_bench))
+    assert gpu._milliseconds(lambda *given: calls.append(given), ["tensors"], SIZES[1]) == 0.25
+    assert calls == [(["tensors"], SIZES[1])]
+
+
 @pytest.mark.parametrize("reason", ["environment", "deterministic", "capturing", "no device"])
 def test_where_nothing_may_be_tried_the_fixed_sizes_are_used(on_a_device, monkeypatch, reason):
     on_a_device.taken[SIZES[1]] = 0.1

@@ -23,6 +23,7 @@ The algorithm exists three times: in C, in Triton and as tensor code. `TAKES` sa
 and the tensor code computes the rest.
 """
 
+from types import ModuleType
 from typing import NamedTuple
 
 import torch
@@ -31,11 +32,9 @@ from torch import Tensor
 from torch.compiler import is_compiling, is_exporting
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-from tpkd.geometry.correct import check_support
 from tpkd.geometry.top_k import TopK
 from tpkd.objectives.kernels import cpu, gpu, tensor
 from tpkd.objectives.kernels.batch import Batch, Outcome, parts_of
-from tpkd.objectives.reduction import soft_rows
 
 
 class Takes(NamedTuple):
@@ -45,7 +44,6 @@ class Takes(NamedTuple):
     student: tuple[torch.dtype, ...]
     teacher: tuple[torch.dtype, ...]
     top_k: bool
-    """Truncated teachers."""
     soft_labels: bool
 
 
@@ -69,32 +67,31 @@ def code_for(
     if is_exporting():  # an exported model runs without tpkd
         return "tensor"
     for name, code in (("cpu", cpu), ("gpu", gpu)):
-        if not code.is_ready(student):  # first: a compiled graph checks in every call whatever is looked at
-            continue
-        takes, parts = TAKES[name], parts_of(teacher)
-        if (
-            student.dtype in takes.student
-            and parts[0].dtype in takes.teacher
-            and (takes.top_k or len(parts) == 1)
-            and (takes.soft_labels or not labels.is_floating_point())
-        ):
-            return name if _are_memory((student, *parts, labels)) else "tensor"
+        # Readiness first: a compiled graph checks in every call whatever is looked at.
+        if code.is_ready(student) and _fits(TAKES[name], student, parts_of(teacher), labels):
+            return name
     return "tensor"
 
 
-def _are_memory(tensors: tuple[Tensor | None, ...]) -> bool:
+def _fits(takes: Takes, student: Tensor, teacher: tuple[Tensor, *tuple[Tensor | None, ...]], labels: Tensor) -> bool:
+    return (
+        student.dtype in takes.student
+        and teacher[0].dtype in takes.teacher
+        and (takes.top_k or len(teacher) == 1)
+        and (takes.soft_labels or not labels.is_floating_point())
+        and _are_memory(student, *teacher, labels)
+    )
+
+
+def _are_memory(student: Tensor, *others: Tensor | None) -> bool:
     """Whether pointers on one device hold the values: subclasses may keep them elsewhere, zero tensors have none."""
-    compiling = is_compiling()
-    if not compiling and (torch.jit.is_tracing() or is_in_torch_dispatch_mode()):  # type: ignore
-        return False
-    device = None
-    for given in tensors:
-        if given is None:
-            continue
-        device = device or given.device
-        if type(given) is not Tensor or given.device != device or not (compiling or not given._is_zerotensor()):
+    compiling, device = is_compiling(), student.device
+    for one in (student, *others):
+        if one is not None and (type(one) is not Tensor or one.device != device):
             return False
-    return True
+        if one is not None and not compiling and one._is_zerotensor():
+            return False
+    return compiling or not (torch.jit.is_tracing() or is_in_torch_dispatch_mode())  # type: ignore
 
 
 def values_and_direction(batch: Batch) -> Outcome:
@@ -106,35 +103,21 @@ def values_and_direction(batch: Batch) -> Outcome:
         tensor([[-0.1521,  0.2234, -0.0712]])
     """
     student, teacher, labels, *others = batch
-    if code_for(student, teacher, labels) == "tensor":
-        return tensor.values_and_direction(batch)
-    if is_compiling():
+    name = code_for(student, teacher, labels)
+    if name != "tensor" and is_compiling():
         operands = (student, parts_of(teacher), labels, *others[:-1])
         losses, direction = torch.ops.tpkd.losses_and_directions(*operands)
         return Outcome(losses, direction if batch.wanted else None, losses.sum() * batch.weight)
-    return _compute(batch)
-
-
-def _compute(batch: Batch) -> Outcome:
-    """By the kernel of the device, which takes the batch; but for soft labels of more classes than it has room for."""
-    if not (batch.student.is_cpu and cpu.has_kernel()):
-        return gpu.values_and_direction(batch)
-    found = cpu.values_and_direction(batch)
-    if found is not None:
-        return found
-    labels, not_zero = soft_rows(batch.labels, batch.labels.shape, 1, torch.float32)
-    check_support(labels > 0)
-    valid = batch.valid
-    counts = not_zero if valid is None else valid if not_zero is None else valid & not_zero
-    found = tensor.values_and_direction(batch._replace(labels=labels, valid=counts))
-    # As the kernel does: rows that were said to be ignored are not counted.
-    return found._replace(ignored=int((~counts).sum()) if valid is None and counts is not None else 0)
+    code: ModuleType = {"cpu": cpu, "gpu": gpu, "tensor": tensor}[name]
+    found: Outcome = code.values_and_direction(batch)
+    return found
 
 
 def _operator(student: Tensor, teacher: list[Tensor], *others: object) -> tuple[Tensor, Tensor]:
     """The loss as one operator, which a compiled graph calls without looking inside. No direction is empty."""
     given = teacher[0] if len(teacher) == 1 else TopK(*teacher)
-    found = _compute(Batch(student, given, *others))  # type: ignore[arg-type]
+    code = cpu if student.is_cpu and cpu.has_kernel() else gpu
+    found = code.values_and_direction(Batch(student, given, *others))  # type: ignore[arg-type]
     return found.losses, student.new_empty(0) if found.direction is None else found.direction
 
 

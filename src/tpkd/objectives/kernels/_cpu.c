@@ -14,7 +14,6 @@
 
 #define LANES 64 /* scratch rows are whole multiples of this */
 #define CHUNK 128
-#define MOST_CORRECT 1024 /* classes to which a soft label may give probability; lists of all would be rows themselves */
 #define LOG2_E 1.4426950408889634f
 
 enum dtype { FLOAT32, BFLOAT16, FLOAT16 };
@@ -25,22 +24,17 @@ struct logits {
     int dtype;
 };
 
-struct top_k {
-    const float *log_probs;
-    const int64_t *indices; /* nobody else's memory: what is checked is what is used */
-    const double *label_log_probs, *rest_log_probs; /* or NULL */
-    Py_ssize_t places;
-};
-
 struct batch {
     struct logits student, teacher, gradient; /* gradient.data may be NULL, or that of the student */
     struct logits soft; /* probabilities in the place of labels, or no data */
-    struct top_k top; /* in the place of the teacher's logits, or no places */
-    int64_t *labels; /* our own copy: other threads may write to the caller's memory; NULL with soft labels */
+    const float *log_probs; /* of a truncated teacher, in the place of logits: so many `places` for each row */
+    const double *label_log_probs, *rest_log_probs; /* or NULL */
+    /* Nobody else's memory, because other threads may write to the caller's: what is checked is what is used. */
+    const int64_t *indices, *labels; /* no labels with soft ones */
     const char *valid; /* NULL where all rows are */
     float *losses;
     char *scratch;
-    Py_ssize_t rows, classes, width, thread_bytes; /* width: classes rounded up to LANES */
+    Py_ssize_t places, rows, classes, width, thread_bytes; /* width: classes rounded up to LANES */
     double beta, temperature, weight, tolerance; /* tolerance: of the sum of a row of probabilities */
 };
 
@@ -159,7 +153,7 @@ INLINE Py_ssize_t support(const struct batch *batch, Py_ssize_t number, struct r
         for (Py_ssize_t j = 0; j < count; j++) any += part[j] != 0 ? 1.0f : 0.0f;
         for (Py_ssize_t j = 0; any > 0 && j < count; j++) {
             if (part[j] == 0) continue;
-            if (!(part[j] > 0) || found + 2 >= batch->classes || found == MOST_CORRECT) return WRONG; /* nan as well */
+            if (!(part[j] > 0) || found + 2 >= batch->classes) return WRONG; /* nan as well */
             sum += part[j];
             room.correct[found] = (int32_t)(start + j);
             room.share[found++] = part[j];
@@ -175,28 +169,24 @@ INLINE Py_ssize_t support(const struct batch *batch, Py_ssize_t number, struct r
    the teacher gives to the rest goes to log_rest, -inf where that is nothing; nan where the label's is not known. */
 INLINE Py_ssize_t take_out(const struct batch *batch, Py_ssize_t number, Py_ssize_t label, struct room room,
                            double *log_rest) {
-    const struct top_k *top = &batch->top;
-    double log_label = top->label_log_probs ? top->label_log_probs[number] : NAN, among = NAN, given = 0;
+    double log_label = batch->label_log_probs ? batch->label_log_probs[number] : NAN, among = NAN, given = 0;
     Py_ssize_t kept = 0;
-    for (Py_ssize_t i = number * top->places; i < (number + 1) * top->places; i++) {
-        int64_t class = top->indices[i];
+    for (Py_ssize_t i = number * batch->places; i < (number + 1) * batch->places; i++) {
+        int64_t class = batch->indices[i];
         if (class < -1 || class >= batch->classes) return WRONG;
-        if (class == label) among = top->log_probs[i];
+        if (class == label) among = batch->log_probs[i];
         if (class < 0 || class == label) continue;
         room.kept[kept] = class;
-        room.kept_log_prob[kept] = top->log_probs[i];
+        room.kept_log_prob[kept] = batch->log_probs[i];
         room.kept_logit[kept++] = room.s[class];
         room.s[class] = -INFINITY;
-        if (!top->rest_log_probs) given += exp(top->log_probs[i]);
+        if (!batch->rest_log_probs) given += exp(batch->log_probs[i]);
     }
     if (log_label != log_label) log_label = among;
     if (log_label != log_label) *log_rest = NAN;
     else if (kept >= batch->classes - 1) *log_rest = -INFINITY;
-    else if (top->rest_log_probs) *log_rest = top->rest_log_probs[number];
-    else {
-        double left = 1 - exp(log_label) - given;
-        *log_rest = left > 0 ? log(left) : -INFINITY;
-    }
+    else if (batch->rest_log_probs) *log_rest = batch->rest_log_probs[number];
+    else *log_rest = log(fmax(1 - exp(log_label) - given, 0));
     return kept;
 }
 
@@ -291,49 +281,36 @@ INLINE void exponentiate(const struct batch *batch, struct room room, struct row
     row->expected = expected;
 }
 
-/* A term of KL(q || r). */
-INLINE double divergence(double log_q, double log_r) {
-    double q = exp(log_q);
-    return q == 0 ? 0 : q * (log_q - log_r);
-}
-
-/* KL(q || r) and u of a truncated teacher: a sum over the kept classes and over the rest as one. Inside the rest q and
-   r are proportional, softened or not, so that u is a multiple of the exponentials there. */
+/* KL(q || r) and u of a truncated teacher: the rest counts as one more kept class. Inside it q and r are proportional,
+   softened or not, so that u is a multiple of the exponentials there. */
 INLINE void compare_truncated(struct room room, struct row *row, double T) {
-    int has_rest = row->log_rest == row->log_rest && row->sum_s > 0; /* nan: only the kept classes are known */
-    double away = row->most_s - row->most, log_r = -INFINITY, log_q = -INFINITY;
-    if (has_rest) {
-        log_r = away / T + log(row->sum_x);
-        log_q = log(row->sum_x) + (row->log_rest - log(row->sum_s)) / T;
-    }
-    row->back = exp(away);
+    double highest = -INFINITY, sum_r = 0 * row->sum_s, sum_q = 0; /* a nan stays */
+    Py_ssize_t count = row->kept;
+    row->back = exp(row->most_s - row->most);
     row->whole = row->back * row->sum_s;
-    double highest = log_q, sum_r = row->sum_s != row->sum_s ? NAN : exp(log_r), sum_q = 0;
-    for (Py_ssize_t i = 0; i < row->kept; i++) {
-        double behind = room.kept_logit[i] - row->most, log_prob = room.kept_log_prob[i] / T;
-        row->whole += exp(behind);
-        sum_r += exp(behind / T);
-        highest = log_prob > highest ? log_prob : highest;
+    for (Py_ssize_t i = 0; i < count; i++) row->whole += exp(room.kept_logit[i] - row->most);
+    if (row->log_rest == row->log_rest && row->sum_s > 0) { /* nan: only the kept classes are known */
+        room.kept_logit[count] = row->most_s + T * log(row->sum_x);
+        room.kept_log_prob[count++] = row->log_rest - log(row->sum_s) + T * log(row->sum_x);
     }
-    row->ratio = sum_r;
-    row->conditional = 0;
-    row->multiple = 0;
-    for (Py_ssize_t i = 0; i < row->kept; i++) room.kept_u[i] = 0;
-    if (highest == -INFINITY) return; /* the teacher gives all to the label, and says nothing of the others */
-    for (Py_ssize_t i = 0; i < row->kept; i++) sum_q += exp(room.kept_log_prob[i] / T - highest);
-    sum_q += exp(log_q - highest);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        sum_r += exp((room.kept_logit[i] - row->most) / T);
+        highest = fmax(highest, room.kept_log_prob[i]);
+    }
+    int says_nothing = highest == -INFINITY; /* of other classes than the label: then it follows the student */
+    double *log_probs = says_nothing ? room.kept_logit : room.kept_log_prob;
+    if (says_nothing) highest = row->most;
+    for (Py_ssize_t i = 0; i < count; i++) sum_q += exp((log_probs[i] - highest) / T);
+    double log_sum_r = log(sum_r), log_sum_q = log(sum_q);
     row->ratio = sum_r / sum_q;
-    double log_sum_r = log(sum_r), log_sum_q = highest + log(sum_q);
-    if (has_rest) {
-        row->conditional = divergence(log_q - log_sum_q, log_r - log_sum_r);
-        row->multiple = (float)(T * (exp(away / T - log_sum_r) - exp(log_q - log_sum_q) / row->sum_x));
+    row->conditional = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        double log_r = (room.kept_logit[i] - row->most) / T - log_sum_r;
+        double log_q = (log_probs[i] - highest) / T - log_sum_q, q = exp(log_q);
+        row->conditional += q == 0 ? 0 : q * (log_q - log_r);
+        room.kept_u[i] = (float)(T * (exp(log_r) - q));
     }
-    for (Py_ssize_t i = 0; i < row->kept; i++) {
-        double log_r_i = (room.kept_logit[i] - row->most) / T - log_sum_r;
-        double log_q_i = room.kept_log_prob[i] / T - log_sum_q;
-        row->conditional += divergence(log_q_i, log_r_i);
-        room.kept_u[i] = (float)(T * (exp(log_r_i) - exp(log_q_i)));
-    }
+    row->multiple = count > row->kept ? (float)(room.kept_u[row->kept] / row->sum_x) : 0;
 }
 
 /* u = r - q and its root, both times the sum of e_x; equal logits have equal sums, and a u of exactly 0. With a
@@ -431,8 +408,7 @@ ROW_FUNCTION(truncated_row_softened, 1, 1)
 
 /* The parts of a thread's scratch memory, each a multiple of eight bytes; their total where there is no memory yet. */
 static size_t divide(char *memory, struct room *room, Py_ssize_t width, Py_ssize_t places, int tempered, int soft) {
-    size_t rows = width * sizeof(float), most = MOST_CORRECT * sizeof(float);
-    size_t correct = !soft ? sizeof(double) : rows < most ? rows : most;
+    size_t rows = width * sizeof(float), correct = soft ? rows : sizeof(double);
     size_t kept = (places + 1) * sizeof(double), at = 0;
 #define PART(name, bytes) room->name = (void *)((uintptr_t)memory + at), at += (bytes)
     PART(s, rows);
@@ -451,7 +427,7 @@ static size_t divide(char *memory, struct room *room, Py_ssize_t width, Py_ssize
 
 /* Counts the rows that are ignored; returns the first that is wrong, or -1. */
 static Py_ssize_t all_rows(const struct batch *batch, int threads, Py_ssize_t *all_ignored) {
-    int tempered = batch->temperature != 1, truncated = batch->top.places > 0;
+    int tempered = batch->temperature != 1, truncated = batch->places > 0;
     row_function *loss_of = truncated ? (tempered ? truncated_row_softened : truncated_row)
                                       : (tempered ? whole_row_softened : whole_row);
     Py_ssize_t ignored = 0, wrong = batch->rows;
@@ -465,7 +441,7 @@ static Py_ssize_t all_rows(const struct batch *batch, int threads, Py_ssize_t *a
         Py_ssize_t state = batch->valid && !batch->valid[number] ? IGNORED : 0;
         if (!state) {
             struct room room;
-            divide(batch->scratch + thread * batch->thread_bytes, &room, batch->width, batch->top.places, tempered,
+            divide(batch->scratch + thread * batch->thread_bytes, &room, batch->width, batch->places, tempered,
                    batch->soft.data != NULL);
             loss = loss_of(batch, number, room, &state);
         }
@@ -495,27 +471,25 @@ static int address(PyObject *number, void *pointer) {
 /* Takes addresses as numbers, of memory that cpu.py has checked and holds. */
 static PyObject *losses_and_directions(PyObject *Py_UNUSED(module), PyObject *args) {
     struct batch batch;
-    const int64_t *labels;
     int threads;
     if (!PyArg_ParseTuple(
             args, "(O&ni)(O&ni)(O&ni)(O&ni)O&O&O&O&O&O&O&O&nnnddddi", address, &batch.student.data,
             &batch.student.row_bytes, &batch.student.dtype, address, &batch.teacher.data, &batch.teacher.row_bytes,
             &batch.teacher.dtype, address, &batch.gradient.data, &batch.gradient.row_bytes, &batch.gradient.dtype,
-            address, &batch.soft.data, &batch.soft.row_bytes, &batch.soft.dtype, address, &batch.top.log_probs,
-            address, &batch.top.indices, address, &batch.top.label_log_probs, address, &batch.top.rest_log_probs,
-            address, &labels, address, &batch.valid, address, &batch.losses, address, &batch.scratch,
-            &batch.top.places, &batch.rows, &batch.classes, &batch.beta, &batch.temperature, &batch.weight,
-            &batch.tolerance, &threads))
+            address, &batch.soft.data, &batch.soft.row_bytes, &batch.soft.dtype, address, &batch.log_probs, address,
+            &batch.indices, address, &batch.label_log_probs, address, &batch.rest_log_probs, address, &batch.labels,
+            address, &batch.valid, address, &batch.losses, address, &batch.scratch, &batch.places, &batch.rows,
+            &batch.classes, &batch.beta, &batch.temperature, &batch.weight, &batch.tolerance, &threads))
         return NULL;
     batch.width = (batch.classes + LANES - 1) & -LANES;
     struct room room;
-    batch.thread_bytes = divide(NULL, &room, batch.width, batch.top.places, batch.temperature != 1,
-                                batch.soft.data != NULL);
-    batch.labels = labels ? (int64_t *)(batch.scratch + threads * batch.thread_bytes) : NULL;
+    int tempered = batch.temperature != 1, soft = batch.soft.data != NULL;
+    batch.thread_bytes = divide(NULL, &room, batch.width, batch.places, tempered, soft);
     double total = 0;
     Py_ssize_t ignored, wrong;
     Py_BEGIN_ALLOW_THREADS
-    if (labels) memcpy(batch.labels, labels, batch.rows * sizeof *labels);
+    if (batch.labels)
+        batch.labels = memcpy(batch.scratch + threads * batch.thread_bytes, batch.labels, batch.rows * sizeof(int64_t));
     wrong = all_rows(&batch, threads, &ignored);
     /* In one order, however many threads there were. */
     for (Py_ssize_t number = 0; number < batch.rows; number++) total += batch.losses[number];
@@ -541,8 +515,4 @@ static PyMethodDef methods[] = {
 
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_cpu", NULL, -1, methods, NULL, NULL, NULL, NULL};
 
-PyMODINIT_FUNC PyInit__cpu(void) {
-    PyObject *module = PyModule_Create(&definition);
-    if (module && PyModule_AddIntConstant(module, "MOST_CORRECT", MOST_CORRECT) < 0) Py_CLEAR(module);
-    return module;
-}
+PyMODINIT_FUNC PyInit__cpu(void) { return PyModule_Create(&definition); }

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
-from tpkd.geometry.correct import check_correct, sum_tolerance
+from tpkd.geometry.correct import check_support, sum_tolerance
 from tpkd.geometry.inputs import class_indices
-from tpkd.geometry.top_k import TopK
+from tpkd.geometry.top_k import TopK, check_top_k_range
 from tpkd.objectives.kernels.batch import Batch, Outcome, unit_stride
+from tpkd.objectives.reduction import soft_rows
 
 _kernel: ModuleType | None
 try:
@@ -48,11 +49,10 @@ def is_ready(student: Tensor) -> bool:
     return has_kernel() and student.is_cpu and not (is_compiling() and student.numel() <= _FUSED_NUMEL)
 
 
-def values_and_direction(batch: Batch) -> Outcome | None:
+def values_and_direction(batch: Batch) -> Outcome:
     """See `tpkd.objectives.kernels.values_and_direction`.
 
-    Soft labels need not be looked at before: the kernel finds rows that are wrong or ignored. It returns `None` where
-    one of them gives probability to more classes than it has room for; then nothing was overwritten.
+    Soft labels need not be looked at before: the kernel finds rows that are wrong or ignored.
 
     Example:
         >>> batch = Batch(torch.zeros(1, 3), torch.zeros(1, 3), torch.tensor([0]), None, 0.5, 1.0, False)
@@ -65,42 +65,39 @@ def values_and_direction(batch: Batch) -> Outcome | None:
     num_rows, num_classes = student.shape
     z, direction, soft = unit_stride(student), batch.direction_memory(), labels.is_floating_point()
     assert z is student or not overwrite  # callers pass a layer's output, which is contiguous
-    kept = _owned(teacher) if isinstance(teacher, TopK) else (None,) * 4
-    zt, places = (None, teacher.k) if isinstance(teacher, TopK) else (unit_stride(teacher), 0)
-    shares = (
-        unit_stride(labels.detach().to(labels.dtype if labels.dtype in _DTYPES else torch.float32)) if soft else None
-    )
-    classes = None if soft else labels.contiguous()
+    if isinstance(teacher, TopK):
+        zt, kept, places = None, _kept(teacher), teacher.k
+    else:
+        zt, kept, places = unit_stride(teacher), (None,) * 4, 0
+    if soft:
+        labels = unit_stride(labels.to(labels.dtype if labels.dtype in _DTYPES else torch.float32))
+    else:
+        labels = labels.contiguous()
     valid = None if valid is None else valid.contiguous()
     thread_bytes = _kernel.scratch_bytes(num_classes, places, temperature != 1, soft)
     useful = min(num_rows, student.numel() // _THREAD_NUMEL, _SCRATCH_BYTES // thread_bytes)
     threads = max(1, min(torch.get_num_threads(), useful))
-    losses = torch.empty(num_rows, dtype=torch.float32, device="cpu")
+    losses = student.new_empty(num_rows, dtype=torch.float32)
     # Behind what the threads work in is a place for the kernel's own copy of the labels.
-    scratch = torch.empty(threads * thread_bytes // 8 + num_rows, dtype=torch.float64, device="cpu")
+    scratch = student.new_empty(threads * thread_bytes + 8 * num_rows, dtype=torch.uint8)
     total, ignored, wrong = _kernel.losses_and_directions(
-        *map(_rows, (z, zt, direction, shares)),
-        *map(_address, (*kept, classes, valid, losses, scratch)),
+        *map(_rows, (z, zt, direction, labels if soft else None)),
+        *map(_address, (*kept, None if soft else labels, valid, losses, scratch)),
         *(places, num_rows, num_classes),
-        *(beta, temperature, weight, sum_tolerance(labels.dtype) if soft else 0.0),
+        *(beta, temperature, weight, sum_tolerance(batch.labels.dtype) if soft else 0.0),
         threads,
     )
-    if wrong >= 0 and soft and not overwrite and (labels[wrong] > 0).sum() > _kernel.MOST_CORRECT:
-        return None
     if wrong >= 0:
         _refuse(wrong, batch)
     found = ignored if soft and valid is None else 0
     return Outcome(losses, direction, torch.scalar_tensor(total, dtype=torch.float32, device="cpu"), found)
 
 
-def _owned(top_k: TopK) -> tuple[Tensor | None, ...]:
+def _kept(top_k: TopK) -> tuple[Tensor | None, ...]:
     """Its tensors in the kernel's dtypes; a copy of the indices, because the kernel uses those that it checked."""
-    indices = class_indices(top_k.indices)
-    others = (
-        None if values is None else values.double().contiguous()
-        for values in (top_k.label_log_probs, top_k.rest_log_probs)
-    )
-    return top_k.log_probs.float().contiguous(), indices.clone(memory_format=torch.contiguous_format), *others
+    indices = class_indices(top_k.indices).clone(memory_format=torch.contiguous_format)
+    more = (None if one is None else one.double().contiguous() for one in (top_k.label_log_probs, top_k.rest_log_probs))
+    return top_k.log_probs.float().contiguous(), indices, *more
 
 
 def _rows(logits: Tensor | None) -> tuple[int, int, int]:
@@ -115,17 +112,12 @@ def _address(values: Tensor | None) -> int:
 
 def _refuse(row: int, batch: Batch) -> None:
     """Say what is wrong with the first row at which the kernel stopped."""
-    labels, last = batch.labels[row], batch.student.shape[1] - 1
-    if not labels.ndim and not 0 <= labels <= last:
-        expected = f"class indices from 0 to {last} or ignore_index"
-        raise ValueError(f"labels: expected {expected}, got {labels.item()} at position {row}")
-    if isinstance(batch.teacher, TopK):
-        found = batch.teacher.indices[row].tolist()
-        raise ValueError(f"top_indices: expected classes from -1 (empty) to {last}, got {found} in row {row}")
-    if labels.ndim:
-        try:
-            check_correct(labels, labels.shape)
-        except ValueError as error:
-            raise ValueError(str(error).replace("position ()", f"row {row}")) from None
-    kind = "probabilities" if labels.ndim else "classes"
-    raise ValueError(f"labels: expected {kind} that stay as they are while the loss is computed, in row {row}")
+    labels, num_classes = batch.labels, batch.student.shape[1]
+    if labels.is_floating_point():
+        check_support(soft_rows(labels, labels.shape, torch.float32)[0] > 0)
+    elif not 0 <= labels[row] < num_classes:
+        expected = f"class indices from 0 to {num_classes - 1} or ignore_index"
+        raise ValueError(f"labels: expected {expected}, got {labels[row].item()} at position {row}")
+    elif isinstance(batch.teacher, TopK):
+        check_top_k_range(batch.teacher, num_classes)
+    raise ValueError(f"labels: expected numbers that stay as they are while the loss is computed, in row {row}")

@@ -143,7 +143,7 @@ def _open(
 
     One operation on `memory` serves both networks; a compiler gets them apart, because it fuses no stack.
     """
-    dtype = computation_dtype(student, parts_of(teacher)[0])
+    dtype = computation_dtype(student, parts_of(teacher)[0]) if memory is None else memory.dtype
     z = student.to(dtype) if is_set(labels) or isinstance(teacher, TopK) else student
     compared = completed_pair(z, teacher, labels) if isinstance(teacher, TopK) else (z, teacher)
     if memory is None:
