@@ -136,6 +136,14 @@ def test_sizes_are_timed_by_triton(monkeypatch):
     assert calls == [(["tensors"], SIZES[1])]
 
 
+def test_no_memory_to_try_anything_is_no_error(on_a_device, monkeypatch):
+    def milliseconds(run, tensors, sizes):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(gpu, "_milliseconds", milliseconds)
+    assert choose_sizes(on_a_device.run, on_a_device.tensors) == SIZES[0]
+
+
 @pytest.mark.parametrize("reason", ["environment", "deterministic", "capturing", "no device"])
 def test_where_nothing_may_be_tried_the_fixed_sizes_are_used(on_a_device, monkeypatch, reason):
     on_a_device.taken[SIZES[1]] = 0.1

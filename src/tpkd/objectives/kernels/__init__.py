@@ -23,7 +23,6 @@ The algorithm exists three times: in C, in Triton and as tensor code. `TAKES` sa
 and the tensor code computes the rest.
 """
 
-from types import ModuleType
 from typing import NamedTuple
 
 import torch
@@ -85,13 +84,11 @@ def _fits(takes: Takes, student: Tensor, teacher: tuple[Tensor, *tuple[Tensor | 
 
 def _are_memory(student: Tensor, *others: Tensor | None) -> bool:
     """Whether pointers on one device hold the values: subclasses may keep them elsewhere, zero tensors have none."""
-    compiling, device = is_compiling(), student.device
+    eager, device = not is_compiling(), student.device
     for one in (student, *others):
-        if one is not None and (type(one) is not Tensor or one.device != device):
+        if one is not None and (type(one) is not Tensor or one.device != device or (eager and one._is_zerotensor())):
             return False
-        if one is not None and not compiling and one._is_zerotensor():
-            return False
-    return compiling or not (torch.jit.is_tracing() or is_in_torch_dispatch_mode())  # type: ignore
+    return not (eager and (torch.jit.is_tracing() or is_in_torch_dispatch_mode()))  # type: ignore
 
 
 def values_and_direction(batch: Batch) -> Outcome:
@@ -108,9 +105,8 @@ def values_and_direction(batch: Batch) -> Outcome:
         operands = (student, parts_of(teacher), labels, *others[:-1])
         losses, direction = torch.ops.tpkd.losses_and_directions(*operands)
         return Outcome(losses, direction if batch.wanted else None, losses.sum() * batch.weight)
-    code: ModuleType = {"cpu": cpu, "gpu": gpu, "tensor": tensor}[name]
-    found: Outcome = code.values_and_direction(batch)
-    return found
+    codes = {"cpu": cpu.values_and_direction, "gpu": gpu.values_and_direction, "tensor": tensor.values_and_direction}
+    return codes[name](batch)
 
 
 def _operator(student: Tensor, teacher: list[Tensor], *others: object) -> tuple[Tensor, Tensor]:

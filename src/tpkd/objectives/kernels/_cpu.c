@@ -349,8 +349,8 @@ INLINE float threshold(const struct batch *batch, struct room room, const struct
             v[room.kept[i]] = rounded(p + on_teacher * (u < zeta ? zeta : u));                                  \
         }                                                                                                       \
         for (Py_ssize_t i = 0; i < row->correct; i++) {                                                         \
-            double share = row->correct > 1 ? room.share[i] : 1, within = room.logit[i] - row->label_logit;     \
-            double moved = row->correct > 1 ? confidence * (exp(within) - share) : 0;                           \
+            double share = room.share[i], within = exp(room.logit[i] - row->label_logit);                       \
+            double moved = row->correct > 1 ? confidence * (within - share) : 0; /* 0, not nan, for one class */ \
             double at_label = (double)on_teacher * zeta - residual * share + moved;                             \
             v[room.correct[i]] = rounded(row->ratio != row->ratio ? NAN : (float)at_label);                     \
         }                                                                                                       \
@@ -445,12 +445,9 @@ static Py_ssize_t all_rows(const struct batch *batch, int threads, Py_ssize_t *a
                    batch->soft.data != NULL);
             loss = loss_of(batch, number, room, &state);
         }
-        if (state) {
-            const struct logits *gradient = &batch->gradient;
-            if (gradient->data)
-                memset(gradient->data + number * gradient->row_bytes, 0,
-                       batch->classes * (gradient->dtype == FLOAT32 ? sizeof(float) : sizeof(uint16_t)));
-        }
+        if (state && batch->gradient.data)
+            memset(batch->gradient.data + number * batch->gradient.row_bytes, 0,
+                   batch->classes * (batch->gradient.dtype == FLOAT32 ? sizeof(float) : sizeof(uint16_t)));
         ignored += state == IGNORED;
         if (state == WRONG) {
 #pragma omp critical

@@ -69,10 +69,9 @@ def values_and_direction(batch: Batch) -> Outcome:
         zt, kept, places = None, _kept(teacher), teacher.k
     else:
         zt, kept, places = unit_stride(teacher), (None,) * 4, 0
-    if soft:
-        labels = unit_stride(labels.to(labels.dtype if labels.dtype in _DTYPES else torch.float32))
-    else:
-        labels = labels.contiguous()
+    if soft and labels.dtype not in _DTYPES:
+        labels = labels.float()
+    labels = unit_stride(labels) if soft else labels.contiguous()
     valid = None if valid is None else valid.contiguous()
     thread_bytes = _kernel.scratch_bytes(num_classes, places, temperature != 1, soft)
     useful = min(num_rows, student.numel() // _THREAD_NUMEL, _SCRATCH_BYTES // thread_bytes)

@@ -9,7 +9,7 @@ import functools
 import importlib
 import os
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from types import ModuleType
 from typing import NamedTuple
 
@@ -141,13 +141,18 @@ def choose_sizes(run: Callable[[tuple[Tensor, ...], Sizes], None], tensors: tupl
         return SIZES[0]
     key = (torch.cuda.get_device_name(z.device), z.shape[1], z.dtype, tensors[1].dtype, *kind)
     if key not in _chosen:
-        few = [tensor[:_TIMED_ROWS] for tensor in tensors]
-        few[2], few[5] = torch.empty_like(few[0]), torch.empty_like(few[5])
-        taken = {} if torch.cuda.is_current_stream_capturing() else {s: _milliseconds(run, few, s) for s in SIZES[1:]}
         _chosen[key] = SIZES[0]
-        if taken and _MARGIN * min(taken.values()) < _milliseconds(run, few, SIZES[0]):
-            _chosen[key] = min(taken, key=taken.__getitem__)
+        with suppress(torch.OutOfMemoryError):  # then there is no room to try anything
+            _chosen[key] = SIZES[0] if torch.cuda.is_current_stream_capturing() else _fastest(run, tensors)
     return _chosen[key]
+
+
+def _fastest(run: Callable[..., None], tensors: tuple[Tensor, ...]) -> Sizes:
+    few = [tensor[:_TIMED_ROWS] for tensor in tensors]
+    few[2], few[5] = torch.empty_like(few[0]), torch.empty_like(few[5])
+    taken = {sizes: _milliseconds(run, few, sizes) for sizes in SIZES}
+    best = min(taken, key=taken.__getitem__)
+    return best if _MARGIN * taken[best] < taken[SIZES[0]] else SIZES[0]
 
 
 def _milliseconds(run: Callable[..., None], tensors: list[Tensor], sizes: Sizes) -> float:
