@@ -76,8 +76,9 @@ def least_prefix_mean(
         tensor([-0.0333])
     """
     sums = torch.cat([target.unsqueeze(-1), ascending], dim=-1).cumsum(-1)
-    counts = torch.arange(sums.shape[-1], dtype=sums.dtype, device=sums.device)
-    return (sums / (counts + (count.unsqueeze(-1) if isinstance(count, Tensor) else count))).amin(-1)
+    first = 0 if isinstance(count, Tensor) else count
+    counts = torch.arange(first, first + sums.shape[-1], dtype=sums.dtype, device=sums.device)
+    return (sums / (counts + count.unsqueeze(-1) if isinstance(count, Tensor) else counts)).amin(-1)
 
 
 def project_safe_cone(direction: Float[Tensor, "*batch K"], labels: Shaped[Tensor, "..."]) -> Float[Tensor, "*batch K"]:

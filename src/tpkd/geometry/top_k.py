@@ -82,6 +82,10 @@ class TopK:
         """The number of positions along the first axis."""
         return len(self.log_probs)
 
+    def split(self, count: int) -> list["TopK"]:
+        """So many positions at a time, as `torch.Tensor.split`."""
+        return [self[start : start + count] for start in range(0, len(self), count)]
+
     def rows(self) -> "TopK":
         """All positions along one axis."""
         count = self.shape.numel()

@@ -41,8 +41,7 @@ struct batch {
 /* What one thread works in. */
 struct room {
     float *s, *t, *x;
-    int32_t *correct; /* the correct classes, what each weighs, and its logit */
-    float *share, *logit;
+    int32_t *correct; /* the correct classes */
     double *kept_logit, *kept_log_prob; /* of the kept classes */
     int64_t *kept;
     float *kept_u;
@@ -141,8 +140,19 @@ INLINE float descend(const float *u, Py_ssize_t count, float zeta, double correc
     }
 }
 
-/* The classes to which a soft label gives probability, and how much; their number, IGNORED or WRONG. */
-INLINE Py_ssize_t support(const struct batch *batch, Py_ssize_t number, struct room room) {
+INLINE float at(struct logits rows, Py_ssize_t number, Py_ssize_t j) {
+    float one;
+    load(&one, rows, number, j, 1, 1);
+    return one;
+}
+
+/* What a soft label gives to a class. */
+INLINE double share(const struct batch *batch, Py_ssize_t number, Py_ssize_t j, double sum) {
+    return batch->soft.data ? (float)(at(batch->soft, number, j) / sum) : 1;
+}
+
+/* The classes to which a soft label gives probability, and its sum; their number, IGNORED or WRONG. */
+INLINE Py_ssize_t support(const struct batch *batch, Py_ssize_t number, struct room room, double *all) {
     Py_ssize_t found = 0;
     double sum = 0;
     for (Py_ssize_t start = 0; start < batch->classes; start += CHUNK) {
@@ -155,14 +165,12 @@ INLINE Py_ssize_t support(const struct batch *batch, Py_ssize_t number, struct r
             if (part[j] == 0) continue;
             if (!(part[j] > 0) || found + 2 >= batch->classes) return WRONG; /* nan as well */
             sum += part[j];
-            room.correct[found] = (int32_t)(start + j);
-            room.share[found++] = part[j];
+            room.correct[found++] = (int32_t)(start + j);
         }
     }
     if (!found) return IGNORED;
-    if (!(fabs(sum - 1) <= batch->tolerance)) return WRONG;
-    for (Py_ssize_t i = 0; i < found; i++) room.share[i] = (float)(room.share[i] / sum);
-    return found;
+    *all = sum;
+    return fabs(sum - 1) <= batch->tolerance ? found : WRONG;
 }
 
 /* Move the kept classes of a truncated teacher out of the student's row; the number of them, or WRONG. The log of what
@@ -193,7 +201,7 @@ INLINE Py_ssize_t take_out(const struct batch *batch, Py_ssize_t number, Py_ssiz
 /* What is known of a row, from its logits to its threshold. */
 struct row {
     Py_ssize_t correct, kept; /* how many classes are, correct or kept */
-    double label_logit, inside; /* of all correct classes together, and the label loss among them */
+    double shares, label_logit, inside; /* sum of a soft label; of all correct classes together: logit, loss among them */
     double log_rest; /* what a truncated teacher gives to the classes that were cut */
     float most_s; /* the largest logit of the student's row, correct and kept classes left out */
     double most; /* the same with the kept classes */
@@ -211,23 +219,22 @@ INLINE Py_ssize_t open_row(const struct batch *batch, Py_ssize_t number, struct 
     if (!truncated) load(room.t, batch->teacher, number, 0, classes, width);
     int64_t label = batch->soft.data ? 0 : batch->labels[number];
     if (label < 0 || label >= classes) return WRONG; /* in a compiled graph nothing else looks at it */
-    row->correct = batch->soft.data ? support(batch, number, room) : 1;
+    room.correct[0] = (int32_t)label;
+    row->correct = batch->soft.data ? support(batch, number, room, &row->shares) : 1;
     if (row->correct < 0) return row->correct;
-    if (!batch->soft.data) room.correct[0] = (int32_t)label, room.share[0] = 1;
-    double most = -INFINITY, among = 0;
-    for (Py_ssize_t i = 0; i < row->correct; i++) {
-        Py_ssize_t y = room.correct[i];
-        room.logit[i] = room.s[y];
-        most = room.logit[i] > most ? room.logit[i] : most;
-        room.s[y] = -INFINITY;
-        if (!truncated) room.t[y] = -INFINITY;
-    }
-    row->label_logit = room.logit[0];
+    row->label_logit = room.s[room.correct[0]];
     row->inside = 0;
     if (row->correct > 1) {
-        for (Py_ssize_t i = 0; i < row->correct; i++) among += exp(room.logit[i] - most);
+        double most = -INFINITY, among = 0;
+        for (Py_ssize_t i = 0; i < row->correct; i++) most = fmax(most, room.s[room.correct[i]]);
+        for (Py_ssize_t i = 0; i < row->correct; i++) among += exp(room.s[room.correct[i]] - most);
         row->label_logit = most + log(among);
-        for (Py_ssize_t i = 0; i < row->correct; i++) row->inside += room.share[i] * (row->label_logit - room.logit[i]);
+    }
+    for (Py_ssize_t i = 0; i < row->correct; i++) {
+        Py_ssize_t y = room.correct[i];
+        if (row->correct > 1) row->inside += share(batch, number, y, row->shares) * (row->label_logit - room.s[y]);
+        room.s[y] = -INFINITY;
+        if (!truncated) room.t[y] = -INFINITY;
     }
     row->kept = truncated ? take_out(batch, number, room.correct[0], room, &row->log_rest) : 0;
     return row->kept < 0 ? row->kept : 0;
@@ -295,7 +302,7 @@ INLINE void compare_truncated(struct room room, struct row *row, double T) {
     }
     for (Py_ssize_t i = 0; i < count; i++) {
         sum_r += exp((room.kept_logit[i] - row->most) / T);
-        highest = fmax(highest, room.kept_log_prob[i]);
+        highest = room.kept_log_prob[i] > highest ? room.kept_log_prob[i] : highest;
     }
     int says_nothing = highest == -INFINITY; /* of other classes than the label: then it follows the student */
     double *log_probs = says_nothing ? room.kept_logit : room.kept_log_prob;
@@ -349,21 +356,25 @@ INLINE float threshold(const struct batch *batch, struct room room, const struct
             v[room.kept[i]] = rounded(p + on_teacher * (u < zeta ? zeta : u));                                  \
         }                                                                                                       \
         for (Py_ssize_t i = 0; i < row->correct; i++) {                                                         \
-            double share = room.share[i], within = exp(room.logit[i] - row->label_logit);                       \
-            double moved = row->correct > 1 ? confidence * (within - share) : 0; /* 0, not nan, for one class */ \
-            double at_label = (double)on_teacher * zeta - residual * share + moved;                             \
-            v[room.correct[i]] = rounded(row->ratio != row->ratio ? NAN : (float)at_label);                     \
+            Py_ssize_t y = room.correct[i];                                                                     \
+            double given = share(batch, number, y, row->shares), within = exp(t[y] - row->label_logit);         \
+            double moved = row->correct > 1 ? confidence * (within - given) : 0; /* 0, not nan, for one class */ \
+            double at_label = (double)on_teacher * zeta - residual * given + moved;                             \
+            v[y] = rounded(row->ratio != row->ratio ? NAN : (float)at_label);                                   \
         }                                                                                                       \
     }
 
 INLINE void write_direction(const struct batch *batch, Py_ssize_t number, struct room room, const struct row *row,
                             const float *restrict x, double T, const int truncated) {
-    const float *restrict s = room.s, *restrict t = room.t;
+    float *s = room.s, *t = room.t;
     double residual = batch->weight / (1 + exp(-row->lag));
     double confidence = row->correct > 1 ? batch->weight / (1 + exp(row->lag)) : 0; /* used for sets alone */
     double scale = truncated ? 1 : T, sum = truncated ? 1 : row->sum_x; /* of u */
     float on_label = (float)(residual / row->whole * row->back), multiple = row->multiple, zeta = row->zeta;
     float on_teacher = (float)(batch->beta * batch->weight * scale / sum);
+    /* The gradient may take the place of the logits, and u is not needed at the correct classes. */
+    for (Py_ssize_t i = 0; row->correct > 1 && i < row->correct; i++)
+        t[room.correct[i]] = at(batch->student, number, room.correct[i]);
     if (batch->gradient.dtype == FLOAT32) WRITE(float, (float))
     else WRITE(uint16_t, to_bfloat)
 }
@@ -408,21 +419,18 @@ ROW_FUNCTION(truncated_row_softened, 1, 1)
 
 /* The parts of a thread's scratch memory, each a multiple of eight bytes; their total where there is no memory yet. */
 static size_t divide(char *memory, struct room *room, Py_ssize_t width, Py_ssize_t places, int tempered, int soft) {
-    size_t rows = width * sizeof(float), correct = soft ? rows : sizeof(double);
-    size_t kept = (places + 1) * sizeof(double), at = 0;
-#define PART(name, bytes) room->name = (void *)((uintptr_t)memory + at), at += (bytes)
+    size_t rows = width * sizeof(float), kept = (places + 1) * sizeof(double), total = 0;
+#define PART(name, bytes) room->name = (void *)((uintptr_t)memory + total), total += (bytes)
     PART(s, rows);
     PART(t, rows);
     PART(x, tempered ? rows : 0);
-    PART(correct, correct);
-    PART(share, correct);
-    PART(logit, correct);
+    PART(correct, soft ? rows : sizeof(double));
     PART(kept_logit, kept);
     PART(kept_log_prob, kept);
     PART(kept, kept);
     PART(kept_u, kept);
 #undef PART
-    return at;
+    return total;
 }
 
 /* Counts the rows that are ignored; returns the first that is wrong, or -1. */

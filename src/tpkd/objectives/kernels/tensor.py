@@ -65,16 +65,15 @@ def _blocks(batch: Batch) -> tuple[Float[Tensor, "rows 1"], Float[Tensor, "rows 
     # in the next operation.
     memory = student.new_empty((rows, 2, student.shape[1]), dtype=dtype)
     found: list[Tensor] = []
-    for start in range(0, student.shape[0], max(1, rows)):
-        part = slice(start, start + rows)
-        chosen = batch
-        if rows < student.shape[0]:
-            chosen = batch._replace(student=student[part], teacher=teacher[part], labels=labels[part])
-        values, block = _block(memory, chosen)
+    given = (student, teacher, labels, student if direction is None else direction)
+    is_one = rows == student.shape[0]
+    # One call splits a tensor into all its parts; slices of it would take a call each.
+    for *part, target in [given] if is_one else zip(*(one.split(rows) for one in given), strict=True):
+        values, block = _block(memory, batch if is_one else Batch(*part, *batch[3:]))
         found.append(values)
-        if direction is not None and block is not None:
-            direction[part].copy_(block)
-    return found[0] if len(found) == 1 else torch.cat([memory.new_empty(0, 1), *found]), direction
+        if block is not None:
+            target.copy_(block)
+    return found[0] if is_one else torch.cat(found), direction
 
 
 def _rows_of_a_block(batch: Batch, dtype: torch.dtype) -> int:
@@ -92,15 +91,14 @@ def _rows_of_a_block(batch: Batch, dtype: torch.dtype) -> int:
 def _block(memory: Tensor | None, batch: Batch) -> tuple[Float[Tensor, "rows 1"], Float[Tensor, "rows K"] | None]:
     """The losses of some rows, and their weighted direction, which may be in `memory`."""
     student, teacher, labels, _, beta, weight, wanted, temperature, _ = batch
-    networks, label_logits, inside = _open(memory, student, teacher, labels)
+    networks, (r, q), label_logits, inside = _open(memory, student, teacher, labels)
     largest = [logits.amax(-1, keepdim=True) for logits in networks]
     for logits, most in zip(networks, largest, strict=True):
         logits.sub_(most)  # exact under any common shift
         if temperature != 1:
             logits.div_(temperature)
-    r, q = _each(networks)
     log_ratio = q - r
-    sum_r, sum_q = _each([logits.exp_().sum(-1, keepdim=True) for logits in networks])
+    sum_r, sum_q = [sums for logits in networks for sums in logits.exp_().sum(-1, keepdim=True).unbind(1)]
     # nan where both are zero, as at the label; any other nan shows in the sum of q. nansum is one operation, but slow
     # in compiled code.
     if is_compiling():
@@ -125,12 +123,12 @@ def _block(memory: Tensor | None, batch: Batch) -> tuple[Float[Tensor, "rows 1"]
     # Equal logits have equal sums, and nothing left to learn: u is exactly 0.
     reused = None if is_compiling() else q
     u = torch.addcmul(r, q, ratio, value=-1, out=reused)
-    zeta = threshold(u, (labels > 0).sum(-1) if is_set(labels) else 1)
+    zeta = threshold(u, (labels > 0).sum(-1) if labels.ndim == 2 else 1)
     d = torch.maximum(u, zeta, out=reused)
     residual, unit, scale = lag.sigmoid().mul_(weight), sum_r.reciprocal(), beta * weight * temperature
     v = p.mul_(residual / sum_p).addcmul_(d, unit, value=scale)
     at_correct = torch.addcmul(residual.neg(), zeta, unit, value=scale)
-    if is_set(labels):
+    if labels.ndim == 2:
         moved = ((student.to(r.dtype) - label_logits).exp() - labels) * lag.neg().sigmoid().mul_(weight)
         at_correct = moved.addcmul_(residual, labels, value=-1).addcmul_(zeta, unit, value=scale)
     return values, _put(v, labels, at_correct)
@@ -138,37 +136,34 @@ def _block(memory: Tensor | None, batch: Batch) -> tuple[Float[Tensor, "rows 1"]
 
 def _open(
     memory: Tensor | None, student: Tensor, teacher: Tensor | TopK, labels: Tensor
-) -> tuple[list[Float[Tensor, "rows networks K"]], Float[Tensor, "rows 1"], Float[Tensor, "rows 1"] | None]:
-    """Both networks without the correct classes, these classes' joint logit, and the label loss among them.
+) -> tuple[
+    list[Float[Tensor, "rows networks K"]], list[Tensor], Float[Tensor, "rows 1"], Float[Tensor, "rows 1"] | None
+]:
+    """Both networks without the correct classes, each by itself, these classes' joint logit, and the loss among them.
 
     One operation on `memory` serves both networks; a compiler gets them apart, because it fuses no stack.
     """
     dtype = computation_dtype(student, parts_of(teacher)[0]) if memory is None else memory.dtype
-    z = student.to(dtype) if is_set(labels) or isinstance(teacher, TopK) else student
+    z = student.to(dtype) if labels.ndim == 2 or isinstance(teacher, TopK) else student
     compared = completed_pair(z, teacher, labels) if isinstance(teacher, TopK) else (z, teacher)
     if memory is None:
-        networks = [logits.to(dtype, copy=True).unsqueeze(1) for logits in compared]
+        each = [logits.to(dtype, copy=True) for logits in compared]
+        networks = [logits.unsqueeze(1) for logits in each]
     else:
         networks = [memory[: student.shape[0]]]
-        for part, logits in zip(_each(networks), compared, strict=True):
-            part.copy_(logits)
-    if not is_set(labels):
+        each = [part.copy_(logits) for part, logits in zip(networks[0].unbind(1), compared, strict=True)]
+    if labels.ndim == 1:
         label_logits, inside = student.gather(-1, labels.unsqueeze(-1)).to(dtype), None
     else:
         label_logits = torch.where(labels > 0, z, -torch.inf).logsumexp(-1, keepdim=True)
         inside = torch.where(labels > 0, labels * (label_logits - z), 0.0).sum(-1, keepdim=True)
-    return [_put(logits, labels, -torch.inf) for logits in networks], label_logits, inside
-
-
-def _each(networks: list[Float[Tensor, "rows networks *K"]]) -> list[Float[Tensor, "rows *K"]]:
-    return [rows for stacked in networks for rows in stacked.unbind(1)]
+    return [_put(logits, labels, -torch.inf) for logits in networks], each, label_logits, inside
 
 
 def _put(rows: Float[Tensor, "rows *two K"], labels: Shaped[Tensor, "..."], value: float | Tensor) -> Tensor:
     """The rows with `value` at the correct classes, in place if possible: a compiler fuses a mask but not an index."""
-    if not is_set(labels) and not is_compiling():
-        index = labels.unsqueeze(-1)
-        index = index if rows.ndim == 2 else index.unsqueeze(-1).expand(-1, rows.shape[1], 1)
+    if labels.ndim == 1 and not is_compiling():
+        index = labels.view(-1, 1) if rows.ndim == 2 else labels.view(-1, 1, 1).expand(-1, rows.shape[1], 1)
         return rows.scatter_(-1, index, value)
     mask = correct_mask(labels, rows.shape[-1])
     mask = mask.unsqueeze(1) if rows.ndim == 3 else mask
