@@ -21,6 +21,7 @@ from tpkd import (
 )
 from tpkd.geometry import TopK
 from tpkd.objectives import create, kd_loss, names
+from tpkd.objectives import linear as linear_module
 from tpkd.objectives.kernels import cpu
 
 KNOWN = {"all": (True, True), "no rest": (True, False), "no label": (False, False)}
@@ -294,7 +295,7 @@ def test_what_does_not_fit_is_refused(change, message):
 @pytest.mark.parametrize("reduction", ["mean", "none"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_a_linear_head_in_chunks_is_the_loss_of_its_logits(monkeypatch, dtype, reduction):
-    monkeypatch.setattr("tpkd.objectives.linear._CHUNK_BYTES", 3 * 40 * 8)
+    monkeypatch.setattr(linear_module, "_CHUNK_BYTES", 3 * 40 * 8)
     generator = torch.Generator().manual_seed(0)
     features, weight, bias = (
         torch.randn(*shape, generator=generator, dtype=dtype) for shape in ((10, 6), (40, 6), (40,))

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.forward_ad import unpack_dual
+from torch.autograd import forward_ad
 
 from tpkd.geometry.inputs import can_read_values
 
@@ -75,9 +75,9 @@ def refuse_transforms(*inputs: Tensor | None) -> None:
     if torch.compiler.is_compiling():
         return
     # Not public, but torch.autograd.Function asks the same before it refuses with a message that offers no alternative.
-    if torch._C._are_functorch_transforms_active() or any(
-        tensor is not None and unpack_dual(tensor).tangent is not None  # type: ignore[no-untyped-call]
-        for tensor in inputs
+    if torch._C._are_functorch_transforms_active() or (
+        forward_ad._current_level >= 0  # else there are no tangents, and asking for them takes microseconds
+        and any(one is not None and forward_ad.unpack_dual(one).tangent is not None for one in inputs)  # type: ignore
     ):
         raise NotImplementedError(
             "torch.func (grad, vmap, jvp, ...) and forward-mode differentiation: the TPKD direction enters in the "

@@ -66,20 +66,17 @@ def code_for(
     if is_exporting():  # an exported model runs without tpkd
         return "tensor"
     for name, code in (("cpu", cpu), ("gpu", gpu)):
-        # Readiness first: a compiled graph checks in every call whatever is looked at.
-        if code.is_ready(student) and _fits(TAKES[name], student, parts_of(teacher), labels):
+        takes, parts = TAKES[name], parts_of(teacher)
+        if (
+            code.is_ready(student)  # first: a compiled graph checks in every call whatever is looked at
+            and student.dtype in takes.student
+            and parts[0].dtype in takes.teacher
+            and (takes.top_k or len(parts) == 1)
+            and (takes.soft_labels or not labels.is_floating_point())
+            and _are_memory(student, *parts, labels)
+        ):
             return name
     return "tensor"
-
-
-def _fits(takes: Takes, student: Tensor, teacher: tuple[Tensor, *tuple[Tensor | None, ...]], labels: Tensor) -> bool:
-    return (
-        student.dtype in takes.student
-        and teacher[0].dtype in takes.teacher
-        and (takes.top_k or len(teacher) == 1)
-        and (takes.soft_labels or not labels.is_floating_point())
-        and _are_memory(student, *teacher, labels)
-    )
 
 
 def _are_memory(student: Tensor, *others: Tensor | None) -> bool:

@@ -42,24 +42,19 @@ struct batch {
 struct room {
     float *s, *t, *x;
     int32_t *correct; /* the correct classes */
-    double *kept_logit, *kept_log_prob; /* of the kept classes */
-    int64_t *kept;
+    int64_t *kept; /* the kept classes, and what is known of each */
+    double *kept_logit, *kept_log_prob, *kept_s, *kept_x, *kept_t;
     float *kept_u;
 };
 
 enum { IGNORED = -1, WRONG = -2 };
 
-INLINE float float_of(uint32_t bits) {
+union word {
     float number;
-    memcpy(&number, &bits, sizeof number);
-    return number;
-}
-
-INLINE uint32_t bits_of(float number) {
     uint32_t bits;
-    memcpy(&bits, &number, sizeof bits);
-    return bits;
-}
+};
+INLINE float float_of(uint32_t bits) { return (union word){.bits = bits}.number; }
+INLINE uint32_t bits_of(float number) { return (union word){.number = number}.bits; }
 
 INLINE float from_half(uint16_t half) {
     uint32_t rest = half & 0x7fff, sign = (uint32_t)(half & 0x8000) << 16;
@@ -254,7 +249,8 @@ INLINE void exponentiate(const struct batch *batch, struct room room, struct row
             row->most = room.kept_logit[i] > row->most ? room.kept_logit[i] : row->most;
         if (most_s == -INFINITY) most_s = 0; /* nothing was cut */
     }
-    double sum_s = 0, sum_x = 0, sum_t = 0, expected = 0;
+    row->most_s = most_s;
+    row->sum_s = row->sum_x = row->sum_t = row->expected = 0;
     for (Py_ssize_t start = 0; start < width; start += CHUNK) {
         Py_ssize_t end = start + CHUNK < width ? start + CHUNK : width;
         float part_s = 0, part_x = 0, part_t = 0, part = 0;
@@ -276,16 +272,11 @@ INLINE void exponentiate(const struct batch *batch, struct room room, struct row
                 part += e_t == 0 ? 0 : e_t * (behind_t - behind_s);
             }
         }
-        sum_s += part_s;
-        sum_x += part_x;
-        sum_t += part_t;
-        expected += part;
+        row->sum_s += part_s;
+        row->sum_x += tempered ? part_x : part_s;
+        row->sum_t += part_t;
+        row->expected += part;
     }
-    row->most_s = most_s;
-    row->sum_s = sum_s;
-    row->sum_x = tempered ? sum_x : sum_s;
-    row->sum_t = sum_t;
-    row->expected = expected;
 }
 
 /* KL(q || r) and u of a truncated teacher: the rest counts as one more kept class. Inside it q and r are proportional,
@@ -295,27 +286,28 @@ INLINE void compare_truncated(struct room room, struct row *row, double T) {
     Py_ssize_t count = row->kept;
     row->back = exp(row->most_s - row->most);
     row->whole = row->back * row->sum_s;
-    for (Py_ssize_t i = 0; i < count; i++) row->whole += exp(room.kept_logit[i] - row->most);
+    for (Py_ssize_t i = 0; i < count; i++) row->whole += room.kept_s[i] = exp(room.kept_logit[i] - row->most);
     if (row->log_rest == row->log_rest && row->sum_s > 0) { /* nan: only the kept classes are known */
         room.kept_logit[count] = row->most_s + T * log(row->sum_x);
         room.kept_log_prob[count++] = row->log_rest - log(row->sum_s) + T * log(row->sum_x);
     }
-    for (Py_ssize_t i = 0; i < count; i++) {
-        sum_r += exp((room.kept_logit[i] - row->most) / T);
+    for (Py_ssize_t i = 0; i < count; i++)
         highest = room.kept_log_prob[i] > highest ? room.kept_log_prob[i] : highest;
-    }
     int says_nothing = highest == -INFINITY; /* of other classes than the label: then it follows the student */
     double *log_probs = says_nothing ? room.kept_logit : room.kept_log_prob;
     if (says_nothing) highest = row->most;
-    for (Py_ssize_t i = 0; i < count; i++) sum_q += exp((log_probs[i] - highest) / T);
-    double log_sum_r = log(sum_r), log_sum_q = log(sum_q);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        room.kept_x[i] = T == 1 && i < row->kept ? room.kept_s[i] : exp((room.kept_logit[i] - row->most) / T);
+        room.kept_t[i] = exp((log_probs[i] - highest) / T);
+        sum_r += room.kept_x[i];
+        sum_q += room.kept_t[i];
+    }
     row->ratio = sum_r / sum_q;
     row->conditional = 0;
     for (Py_ssize_t i = 0; i < count; i++) {
-        double log_r = (room.kept_logit[i] - row->most) / T - log_sum_r;
-        double log_q = (log_probs[i] - highest) / T - log_sum_q, q = exp(log_q);
-        row->conditional += q == 0 ? 0 : q * (log_q - log_r);
-        room.kept_u[i] = (float)(T * (exp(log_r) - q));
+        double q = room.kept_t[i] / sum_q, behind = log_probs[i] - highest - (room.kept_logit[i] - row->most);
+        row->conditional += q == 0 ? 0 : q * (behind / T + log(row->ratio));
+        room.kept_u[i] = (float)(T * (room.kept_x[i] / sum_r - q));
     }
     row->multiple = count > row->kept ? (float)(room.kept_u[row->kept] / row->sum_x) : 0;
 }
@@ -343,30 +335,16 @@ INLINE float threshold(const struct batch *batch, struct room room, const struct
     return descend(t, width, descend(least, LANES, 0, correct), correct);
 }
 
-/* The weighted direction: max(u, zeta) in an order that lets a nan through. */
-#define WRITE(type, rounded)                                                                                    \
-    {                                                                                                           \
-        type *v = (type *)(batch->gradient.data + number * batch->gradient.row_bytes);                          \
-        for (Py_ssize_t j = 0; j < batch->classes; j++) {                                                       \
-            float u = truncated ? multiple * x[j] : t[j];                                                       \
-            v[j] = rounded(on_label * s[j] + on_teacher * (u < zeta ? zeta : u));                               \
-        }                                                                                                       \
-        for (Py_ssize_t i = 0; i < row->kept; i++) {                                                            \
-            float u = room.kept_u[i], p = (float)(residual * exp(room.kept_logit[i] - row->most) / row->whole); \
-            v[room.kept[i]] = rounded(p + on_teacher * (u < zeta ? zeta : u));                                  \
-        }                                                                                                       \
-        for (Py_ssize_t i = 0; i < row->correct; i++) {                                                         \
-            Py_ssize_t y = room.correct[i];                                                                     \
-            double given = share(batch, number, y, row->shares), within = exp(t[y] - row->label_logit);         \
-            double moved = row->correct > 1 ? confidence * (within - given) : 0; /* 0, not nan, for one class */ \
-            double at_label = (double)on_teacher * zeta - residual * given + moved;                             \
-            v[y] = rounded(row->ratio != row->ratio ? NAN : (float)at_label);                                   \
-        }                                                                                                       \
-    }
+INLINE void put(struct logits rows, Py_ssize_t number, Py_ssize_t j, float value) {
+    char *data = rows.data + number * rows.row_bytes;
+    if (rows.dtype == FLOAT32) ((float *)data)[j] = value;
+    else ((uint16_t *)data)[j] = to_bfloat(value);
+}
 
+/* The weighted direction: max(u, zeta) in an order that lets a nan through. */
 INLINE void write_direction(const struct batch *batch, Py_ssize_t number, struct room room, const struct row *row,
                             const float *restrict x, double T, const int truncated) {
-    float *s = room.s, *t = room.t;
+    float *restrict s = room.s, *restrict t = room.t;
     double residual = batch->weight / (1 + exp(-row->lag));
     double confidence = row->correct > 1 ? batch->weight / (1 + exp(row->lag)) : 0; /* used for sets alone */
     double scale = truncated ? 1 : T, sum = truncated ? 1 : row->sum_x; /* of u */
@@ -375,8 +353,22 @@ INLINE void write_direction(const struct batch *batch, Py_ssize_t number, struct
     /* The gradient may take the place of the logits, and u is not needed at the correct classes. */
     for (Py_ssize_t i = 0; row->correct > 1 && i < row->correct; i++)
         t[room.correct[i]] = at(batch->student, number, room.correct[i]);
-    if (batch->gradient.dtype == FLOAT32) WRITE(float, (float))
-    else WRITE(uint16_t, to_bfloat)
+    struct logits v = batch->gradient;
+    for (Py_ssize_t j = 0; j < batch->classes; j++) {
+        float u = truncated ? multiple * x[j] : t[j];
+        put(v, number, j, on_label * s[j] + on_teacher * (u < zeta ? zeta : u));
+    }
+    for (Py_ssize_t i = 0; i < row->kept; i++) {
+        float u = room.kept_u[i], p = (float)(residual * room.kept_s[i] / row->whole);
+        put(v, number, room.kept[i], p + on_teacher * (u < zeta ? zeta : u));
+    }
+    for (Py_ssize_t i = 0; i < row->correct; i++) {
+        Py_ssize_t y = room.correct[i];
+        double given = share(batch, number, y, row->shares), within = exp(t[y] - row->label_logit);
+        double moved = row->correct > 1 ? confidence * (within - given) : 0; /* 0, not nan, for one class */
+        double at_label = (double)on_teacher * zeta - residual * given + moved;
+        put(v, number, y, row->ratio != row->ratio ? NAN : (float)at_label);
+    }
 }
 
 /* The loss of one row; and its weighted direction, where one is wanted. IGNORED or WRONG through `state`. */
@@ -406,16 +398,14 @@ INLINE double row_loss(const struct batch *batch, Py_ssize_t number, struct room
     return loss;
 }
 
-typedef double row_function(const struct batch *, Py_ssize_t, struct room, Py_ssize_t *);
-#define ROW_FUNCTION(name, tempered, truncated)                                                               \
-    FOR_EACH_PROCESSOR                                                                                        \
-    static double name(const struct batch *batch, Py_ssize_t number, struct room room, Py_ssize_t *state) {   \
-        return row_loss(batch, number, room, state, tempered, truncated);                                     \
-    }
-ROW_FUNCTION(whole_row, 0, 0)
-ROW_FUNCTION(whole_row_softened, 1, 0)
-ROW_FUNCTION(truncated_row, 0, 1)
-ROW_FUNCTION(truncated_row_softened, 1, 1)
+/* The same, compiled for each of the four kinds. */
+FOR_EACH_PROCESSOR
+static double loss_of(const struct batch *batch, Py_ssize_t number, struct room room, Py_ssize_t *state) {
+    int truncated = batch->places > 0;
+    if (batch->temperature == 1)
+        return truncated ? row_loss(batch, number, room, state, 0, 1) : row_loss(batch, number, room, state, 0, 0);
+    return truncated ? row_loss(batch, number, room, state, 1, 1) : row_loss(batch, number, room, state, 1, 0);
+}
 
 /* The parts of a thread's scratch memory, each a multiple of eight bytes; their total where there is no memory yet. */
 static size_t divide(char *memory, struct room *room, Py_ssize_t width, Py_ssize_t places, int tempered, int soft) {
@@ -425,9 +415,12 @@ static size_t divide(char *memory, struct room *room, Py_ssize_t width, Py_ssize
     PART(t, rows);
     PART(x, tempered ? rows : 0);
     PART(correct, soft ? rows : sizeof(double));
+    PART(kept, kept);
     PART(kept_logit, kept);
     PART(kept_log_prob, kept);
-    PART(kept, kept);
+    PART(kept_s, kept);
+    PART(kept_x, kept);
+    PART(kept_t, kept);
     PART(kept_u, kept);
 #undef PART
     return total;
@@ -435,9 +428,7 @@ static size_t divide(char *memory, struct room *room, Py_ssize_t width, Py_ssize
 
 /* Counts the rows that are ignored; returns the first that is wrong, or -1. */
 static Py_ssize_t all_rows(const struct batch *batch, int threads, Py_ssize_t *all_ignored) {
-    int tempered = batch->temperature != 1, truncated = batch->places > 0;
-    row_function *loss_of = truncated ? (tempered ? truncated_row_softened : truncated_row)
-                                      : (tempered ? whole_row_softened : whole_row);
+    int tempered = batch->temperature != 1;
     Py_ssize_t ignored = 0, wrong = batch->rows;
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1) reduction(+ : ignored)
     for (Py_ssize_t number = 0; number < batch->rows; number++) {

@@ -30,22 +30,12 @@ _THREAD_NUMEL = 2**14
 
 
 def has_kernel() -> bool:
-    """Whether installing tpkd has built the kernel.
-
-    Example:
-        >>> has_kernel() in (True, False)
-        True
-    """
+    """Whether installing tpkd has built the kernel."""
     return _kernel is not None
 
 
 def is_ready(student: Tensor) -> bool:
-    """Whether there is a kernel, and the batch on a CPU and large enough for it.
-
-    Example:
-        >>> is_ready(torch.zeros(2, 3, device="meta"))
-        False
-    """
+    """Whether there is a kernel, and the batch on a CPU and large enough for it."""
     return has_kernel() and student.is_cpu and not (is_compiling() and student.numel() <= _FUSED_NUMEL)
 
 
@@ -53,12 +43,6 @@ def values_and_direction(batch: Batch) -> Outcome:
     """See `tpkd.objectives.kernels.values_and_direction`.
 
     Soft labels need not be looked at before: the kernel finds rows that are wrong or ignored.
-
-    Example:
-        >>> batch = Batch(torch.zeros(1, 3), torch.zeros(1, 3), torch.tensor([0]), None, 0.5, 1.0, False)
-        >>> found = values_and_direction(batch) if is_ready(batch.student) else None
-        >>> found and found.losses
-        tensor([1.0986])
     """
     student, teacher, labels, valid, beta, weight, _, temperature, overwrite = batch
     assert _kernel is not None

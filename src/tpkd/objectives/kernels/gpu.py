@@ -63,22 +63,12 @@ def _programs() -> ModuleType | str:
 
 
 def is_interpreted() -> bool:
-    """Whether Triton was told to run programs in Python, on a CPU.
-
-    Example:
-        >>> is_interpreted() in (True, False)
-        True
-    """
+    """Whether Triton was told to run programs in Python, on a CPU."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def why_not() -> str | None:
-    """Why batches on an accelerator, if there is one, are computed as tensor code; `None` where Triton does it.
-
-    Example:
-        >>> why_not() is None or isinstance(why_not(), str)
-        True
-    """
+    """Why batches on an accelerator, if there is one, are computed as tensor code; `None` where Triton does it."""
     programs = _programs()
     if isinstance(programs, str):
         return programs
@@ -86,12 +76,7 @@ def why_not() -> str | None:
 
 
 def is_ready(student: Tensor) -> bool:
-    """Whether there is Triton, and the batch where its programs run.
-
-    Example:
-        >>> is_ready(torch.zeros(2, 3, device="meta"))
-        False
-    """
+    """Whether there is Triton, and the batch where its programs run."""
     return _runs_on(student.device.type)
 
 
@@ -105,13 +90,7 @@ _runs_on._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def values_and_direction(batch: Batch) -> Outcome:
-    """See `tpkd.objectives.kernels.values_and_direction`. Reads no value.
-
-    Example:
-        >>> batch = Batch(torch.zeros(1, 3), torch.zeros(1, 3), torch.tensor([0]), None, 0.5, 1.0, False)
-        >>> values_and_direction(batch).losses if is_ready(batch.student) else torch.tensor([1.0986])
-        tensor([1.0986])
-    """
+    """See `tpkd.objectives.kernels.values_and_direction`. Reads no value."""
     student, teacher, labels, valid, beta, weight, wanted, temperature, overwrite = batch
     assert isinstance(teacher, Tensor)
     z, zt, direction = unit_stride(student), unit_stride(teacher), batch.direction_memory()
@@ -131,10 +110,6 @@ def choose_sizes(run: Callable[[tuple[Tensor, ...], Sizes], None], tensors: tupl
     """The sizes of this and every later batch of its kind: the fastest ones, if now is a time to try.
 
     A CUDA graph that is being captured can try nothing. What is tried works on some rows, and writes elsewhere.
-
-    Example:
-        >>> choose_sizes(lambda tensors, sizes: None, (torch.zeros(2, 3),)) == SIZES[0]
-        True
     """
     z, fixed = tensors[0], torch.are_deterministic_algorithms_enabled() or os.environ.get("TPKD_AUTOTUNE") == "0"
     if fixed or not z.is_cuda:
