@@ -295,11 +295,7 @@ static void all_rows(const struct batch *batch, int threads) {
     Py_ssize_t width = batch->width, step = batch->tables ? batch->held : batch->rows;
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
-        Py_ssize_t thread = 0, team = 1;
-#ifdef _OPENMP
-        thread = omp_get_thread_num();
-        team = omp_get_num_threads();
-#endif
+        Py_ssize_t thread = omp_get_thread_num(), team = omp_get_num_threads();
         double *own = batch->scratch + (batch->held + thread) * TABLES * width;
         for (Py_ssize_t start = 0; start < batch->rows; start += step) {
             Py_ssize_t count = start + step < batch->rows ? step : batch->rows - start;

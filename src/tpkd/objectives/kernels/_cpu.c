@@ -38,13 +38,17 @@ struct batch {
     double beta, temperature, weight, tolerance; /* tolerance: of the sum of a row of probabilities */
 };
 
+/* A class that a truncated teacher kept; e_s, e_x and e_t are exponentials, of which x is softened. */
+struct kept {
+    int64_t class;
+    double logit, log_prob, e_s, e_x, e_t;
+};
+
 /* What one thread works in. */
 struct room {
-    float *s, *t, *x;
+    float *s, *t, *x, *kept_u;
     int32_t *correct; /* the correct classes */
-    int64_t *kept; /* the kept classes, and what is known of each */
-    double *kept_logit, *kept_log_prob, *kept_s, *kept_x, *kept_t;
-    float *kept_u;
+    struct kept *kept;
 };
 
 enum { IGNORED = -1, WRONG = -2 };
@@ -84,13 +88,6 @@ INLINE float power_of_two(float x) {
     return x < -125.0f ? 0.0f : p * scale;
 }
 
-/* Tensors made from a buffer may begin at an odd address. */
-INLINE uint16_t half_at(const char *data, Py_ssize_t j) {
-    uint16_t half;
-    memcpy(&half, data + j * (Py_ssize_t)sizeof half, sizeof half);
-    return half;
-}
-
 /* `count` numbers of a row, filled up to `width` with -inf. */
 INLINE void load(float *restrict row, struct logits from, Py_ssize_t number, Py_ssize_t start, Py_ssize_t count,
                  Py_ssize_t width) {
@@ -98,11 +95,11 @@ INLINE void load(float *restrict row, struct logits from, Py_ssize_t number, Py_
     if (from.dtype == FLOAT32) {
         memcpy(row, data + start * (Py_ssize_t)sizeof(float), count * sizeof(float));
     } else {
-        data += start * (Py_ssize_t)sizeof(uint16_t);
-        if (from.dtype == BFLOAT16)
-            for (Py_ssize_t j = 0; j < count; j++) row[j] = float_of((uint32_t)half_at(data, j) << 16);
-        else
-            for (Py_ssize_t j = 0; j < count; j++) row[j] = from_half(half_at(data, j));
+        for (Py_ssize_t j = 0; j < count; j++) {
+            uint16_t half; /* perhaps at an odd address, as in tensors made from a buffer */
+            memcpy(&half, data + (start + j) * (Py_ssize_t)sizeof half, sizeof half);
+            row[j] = from.dtype == BFLOAT16 ? float_of((uint32_t)half << 16) : from_half(half);
+        }
     }
     for (Py_ssize_t j = count; j < width; j++) row[j] = -INFINITY;
 }
@@ -148,15 +145,20 @@ INLINE double share(const struct batch *batch, Py_ssize_t number, Py_ssize_t j, 
 
 /* The classes to which a soft label gives probability, and its sum; their number, IGNORED or WRONG. */
 INLINE Py_ssize_t support(const struct batch *batch, Py_ssize_t number, struct room room, double *all) {
-    Py_ssize_t found = 0;
+    Py_ssize_t found = 0, size = batch->soft.dtype == FLOAT32 ? sizeof(float) : sizeof(uint16_t);
     double sum = 0;
     for (Py_ssize_t start = 0; start < batch->classes; start += CHUNK) {
         Py_ssize_t count = start + CHUNK < batch->classes ? CHUNK : batch->classes - start;
-        float part[CHUNK], any = 0;
+        const char *data = batch->soft.data + number * batch->soft.row_bytes + start * size;
+        uint64_t any = count < CHUNK, word; /* most chunks are all zeros, and bits tell that fastest */
+        for (Py_ssize_t i = 0; count == CHUNK && i < CHUNK * size; i += sizeof word) {
+            memcpy(&word, data + i, sizeof word);
+            any |= word;
+        }
+        if (!any) continue;
+        float part[CHUNK];
         load(part, batch->soft, number, start, count, count);
-        VECTORISED(reduction(+ : any))
-        for (Py_ssize_t j = 0; j < count; j++) any += part[j] != 0 ? 1.0f : 0.0f;
-        for (Py_ssize_t j = 0; any > 0 && j < count; j++) {
+        for (Py_ssize_t j = 0; j < count; j++) {
             if (part[j] == 0) continue;
             if (!(part[j] > 0) || found + 2 >= batch->classes) return WRONG; /* nan as well */
             sum += part[j];
@@ -179,9 +181,7 @@ INLINE Py_ssize_t take_out(const struct batch *batch, Py_ssize_t number, Py_ssiz
         if (class < -1 || class >= batch->classes) return WRONG;
         if (class == label) among = batch->log_probs[i];
         if (class < 0 || class == label) continue;
-        room.kept[kept] = class;
-        room.kept_log_prob[kept] = batch->log_probs[i];
-        room.kept_logit[kept++] = room.s[class];
+        room.kept[kept++] = (struct kept){.class = class, .logit = room.s[class], .log_prob = batch->log_probs[i]};
         room.s[class] = -INFINITY;
         if (!batch->rest_log_probs) given += exp(batch->log_probs[i]);
     }
@@ -215,10 +215,9 @@ INLINE Py_ssize_t open_row(const struct batch *batch, Py_ssize_t number, struct 
     int64_t label = batch->soft.data ? 0 : batch->labels[number];
     if (label < 0 || label >= classes) return WRONG; /* in a compiled graph nothing else looks at it */
     room.correct[0] = (int32_t)label;
-    row->correct = batch->soft.data ? support(batch, number, room, &row->shares) : 1;
+    if (batch->soft.data) row->correct = support(batch, number, room, &row->shares);
     if (row->correct < 0) return row->correct;
     row->label_logit = room.s[room.correct[0]];
-    row->inside = 0;
     if (row->correct > 1) {
         double most = -INFINITY, among = 0;
         for (Py_ssize_t i = 0; i < row->correct; i++) most = fmax(most, room.s[room.correct[i]]);
@@ -231,7 +230,7 @@ INLINE Py_ssize_t open_row(const struct batch *batch, Py_ssize_t number, struct 
         room.s[y] = -INFINITY;
         if (!truncated) room.t[y] = -INFINITY;
     }
-    row->kept = truncated ? take_out(batch, number, room.correct[0], room, &row->log_rest) : 0;
+    if (truncated) row->kept = take_out(batch, number, room.correct[0], room, &row->log_rest);
     return row->kept < 0 ? row->kept : 0;
 }
 
@@ -244,13 +243,10 @@ INLINE void exponentiate(const struct batch *batch, struct room room, struct row
     float sharpness = tempered ? (float)(LOG2_E / batch->temperature) : LOG2_E;
     float most_s = largest(s, width), most_t = truncated ? 0 : largest(t, width);
     row->most = most_s;
-    if (truncated) {
-        for (Py_ssize_t i = 0; i < row->kept; i++)
-            row->most = room.kept_logit[i] > row->most ? room.kept_logit[i] : row->most;
-        if (most_s == -INFINITY) most_s = 0; /* nothing was cut */
-    }
+    for (Py_ssize_t i = 0; i < row->kept; i++)
+        row->most = room.kept[i].logit > row->most ? room.kept[i].logit : row->most;
+    if (truncated && most_s == -INFINITY) most_s = 0; /* nothing was cut */
     row->most_s = most_s;
-    row->sum_s = row->sum_x = row->sum_t = row->expected = 0;
     for (Py_ssize_t start = 0; start < width; start += CHUNK) {
         Py_ssize_t end = start + CHUNK < width ? start + CHUNK : width;
         float part_s = 0, part_x = 0, part_t = 0, part = 0;
@@ -283,33 +279,32 @@ INLINE void exponentiate(const struct batch *batch, struct room room, struct row
    softened or not, so that u is a multiple of the exponentials there. */
 INLINE void compare_truncated(struct room room, struct row *row, double T) {
     double highest = -INFINITY, sum_r = 0 * row->sum_s, sum_q = 0; /* a nan stays */
-    Py_ssize_t count = row->kept;
+    struct kept *end = room.kept + row->kept, *rest = end;
     row->back = exp(row->most_s - row->most);
     row->whole = row->back * row->sum_s;
-    for (Py_ssize_t i = 0; i < count; i++) row->whole += room.kept_s[i] = exp(room.kept_logit[i] - row->most);
+    for (struct kept *one = room.kept; one < end; one++) row->whole += one->e_s = exp(one->logit - row->most);
     if (row->log_rest == row->log_rest && row->sum_s > 0) { /* nan: only the kept classes are known */
-        room.kept_logit[count] = row->most_s + T * log(row->sum_x);
-        room.kept_log_prob[count++] = row->log_rest - log(row->sum_s) + T * log(row->sum_x);
+        double softened = T * log(row->sum_x);
+        *end++ = (struct kept){.logit = row->most_s + softened, .log_prob = row->log_rest - log(row->sum_s) + softened};
     }
-    for (Py_ssize_t i = 0; i < count; i++)
-        highest = room.kept_log_prob[i] > highest ? room.kept_log_prob[i] : highest;
+    for (struct kept *one = room.kept; one < end; one++)
+        highest = one->log_prob > highest ? one->log_prob : highest;
     int says_nothing = highest == -INFINITY; /* of other classes than the label: then it follows the student */
-    double *log_probs = says_nothing ? room.kept_logit : room.kept_log_prob;
     if (says_nothing) highest = row->most;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        room.kept_x[i] = T == 1 && i < row->kept ? room.kept_s[i] : exp((room.kept_logit[i] - row->most) / T);
-        room.kept_t[i] = exp((log_probs[i] - highest) / T);
-        sum_r += room.kept_x[i];
-        sum_q += room.kept_t[i];
+    for (struct kept *one = room.kept; one < end; one++) {
+        if (says_nothing) one->log_prob = one->logit;
+        one->e_x = T == 1 && one < rest ? one->e_s : exp((one->logit - row->most) / T);
+        one->e_t = exp((one->log_prob - highest) / T);
+        sum_r += one->e_x;
+        sum_q += one->e_t;
     }
     row->ratio = sum_r / sum_q;
-    row->conditional = 0;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        double q = room.kept_t[i] / sum_q, behind = log_probs[i] - highest - (room.kept_logit[i] - row->most);
+    for (struct kept *one = room.kept; one < end; one++) {
+        double q = one->e_t / sum_q, behind = one->log_prob - highest - (one->logit - row->most);
         row->conditional += q == 0 ? 0 : q * (behind / T + log(row->ratio));
-        room.kept_u[i] = (float)(T * (room.kept_x[i] / sum_r - q));
+        room.kept_u[one - room.kept] = (float)(T * (one->e_x / sum_r - q));
     }
-    row->multiple = count > row->kept ? (float)(room.kept_u[row->kept] / row->sum_x) : 0;
+    row->multiple = end > rest ? (float)(room.kept_u[row->kept] / row->sum_x) : 0;
 }
 
 /* u = r - q and its root, both times the sum of e_x; equal logits have equal sums, and a u of exactly 0. With a
@@ -327,8 +322,8 @@ INLINE float threshold(const struct batch *batch, struct room room, const struct
             least[lane] = u < least[lane] ? u : least[lane];
         }
     for (Py_ssize_t i = 0; i < row->kept; i++) {
-        float u = room.kept_u[i], *lane = &least[room.kept[i] & (LANES - 1)];
-        t[room.kept[i]] = u;
+        float u = room.kept_u[i], *lane = &least[room.kept[i].class & (LANES - 1)];
+        t[room.kept[i].class] = u;
         *lane = u < *lane ? u : *lane;
     }
     /* Any set of classes bounds the root from above, and one class of each lane bounds it well. */
@@ -359,8 +354,8 @@ INLINE void write_direction(const struct batch *batch, Py_ssize_t number, struct
         put(v, number, j, on_label * s[j] + on_teacher * (u < zeta ? zeta : u));
     }
     for (Py_ssize_t i = 0; i < row->kept; i++) {
-        float u = room.kept_u[i], p = (float)(residual * room.kept_s[i] / row->whole);
-        put(v, number, room.kept[i], p + on_teacher * (u < zeta ? zeta : u));
+        float u = room.kept_u[i], p = (float)(residual * room.kept[i].e_s / row->whole);
+        put(v, number, room.kept[i].class, p + on_teacher * (u < zeta ? zeta : u));
     }
     for (Py_ssize_t i = 0; i < row->correct; i++) {
         Py_ssize_t y = room.correct[i];
@@ -371,79 +366,65 @@ INLINE void write_direction(const struct batch *batch, Py_ssize_t number, struct
     }
 }
 
-/* The loss of one row; and its weighted direction, where one is wanted. IGNORED or WRONG through `state`. */
-INLINE double row_loss(const struct batch *batch, Py_ssize_t number, struct room room, Py_ssize_t *state,
-                       const int tempered, const int truncated) {
-    struct row row;
+/* Write the loss of one row, and its weighted direction where one is wanted; 0, IGNORED or WRONG. */
+INLINE Py_ssize_t one_row(const struct batch *batch, Py_ssize_t number, struct room room, const int tempered,
+                          const int truncated) {
+    struct row row = {.correct = 1, .shares = 1, .back = 1};
     double T = tempered ? batch->temperature : 1;
     const float *x = tempered ? room.x : room.s;
-    *state = open_row(batch, number, room, &row, truncated);
-    if (*state) return 0;
+    Py_ssize_t state = open_row(batch, number, room, &row, truncated);
+    if (state) return state;
     exponentiate(batch, room, &row, tempered, truncated);
     if (truncated) {
         compare_truncated(room, &row, T);
     } else {
-        row.multiple = 0;
-        row.back = 1;
         row.whole = row.sum_s;
         row.ratio = row.sum_x / row.sum_t;
         row.conditional = log(row.ratio) + (tempered ? row.expected / T : row.expected) / row.sum_t;
     }
     row.lag = log(row.whole) + (row.most - row.label_logit);
     double label_loss = row.lag > 0 ? row.lag + log1p(exp(-row.lag)) : log1p(exp(row.lag));
-    double loss = label_loss + row.inside + batch->beta * T * T * (row.conditional < 0 ? 0 : row.conditional);
-    if (!batch->gradient.data) return loss;
+    double conditional_loss = row.conditional < 0 ? 0 : row.conditional;
+    batch->losses[number] = (float)(label_loss + row.inside + batch->beta * T * T * conditional_loss);
+    if (!batch->gradient.data) return 0;
     row.zeta = threshold(batch, room, &row, x, truncated);
     write_direction(batch, number, room, &row, x, T, truncated);
-    return loss;
+    return 0;
 }
 
 /* The same, compiled for each of the four kinds. */
 FOR_EACH_PROCESSOR
-static double loss_of(const struct batch *batch, Py_ssize_t number, struct room room, Py_ssize_t *state) {
+static Py_ssize_t any_row(const struct batch *batch, Py_ssize_t number, struct room room) {
     int truncated = batch->places > 0;
     if (batch->temperature == 1)
-        return truncated ? row_loss(batch, number, room, state, 0, 1) : row_loss(batch, number, room, state, 0, 0);
-    return truncated ? row_loss(batch, number, room, state, 1, 1) : row_loss(batch, number, room, state, 1, 0);
+        return truncated ? one_row(batch, number, room, 0, 1) : one_row(batch, number, room, 0, 0);
+    return truncated ? one_row(batch, number, room, 1, 1) : one_row(batch, number, room, 1, 0);
 }
 
 /* The parts of a thread's scratch memory, each a multiple of eight bytes; their total where there is no memory yet. */
 static size_t divide(char *memory, struct room *room, Py_ssize_t width, Py_ssize_t places, int tempered, int soft) {
-    size_t rows = width * sizeof(float), kept = (places + 1) * sizeof(double), total = 0;
+    size_t rows = width * sizeof(float), total = 0;
 #define PART(name, bytes) room->name = (void *)((uintptr_t)memory + total), total += (bytes)
     PART(s, rows);
     PART(t, rows);
     PART(x, tempered ? rows : 0);
     PART(correct, soft ? rows : sizeof(double));
-    PART(kept, kept);
-    PART(kept_logit, kept);
-    PART(kept_log_prob, kept);
-    PART(kept_s, kept);
-    PART(kept_x, kept);
-    PART(kept_t, kept);
-    PART(kept_u, kept);
+    PART(kept, (places + 1) * sizeof(struct kept));
+    PART(kept_u, (places + 1) * sizeof(double));
 #undef PART
     return total;
 }
 
 /* Counts the rows that are ignored; returns the first that is wrong, or -1. */
 static Py_ssize_t all_rows(const struct batch *batch, int threads, Py_ssize_t *all_ignored) {
-    int tempered = batch->temperature != 1;
     Py_ssize_t ignored = 0, wrong = batch->rows;
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1) reduction(+ : ignored)
     for (Py_ssize_t number = 0; number < batch->rows; number++) {
-        int thread = 0;
-#ifdef _OPENMP
-        thread = omp_get_thread_num();
-#endif
-        double loss = 0;
-        Py_ssize_t state = batch->valid && !batch->valid[number] ? IGNORED : 0;
-        if (!state) {
-            struct room room;
-            divide(batch->scratch + thread * batch->thread_bytes, &room, batch->width, batch->places, tempered,
-                   batch->soft.data != NULL);
-            loss = loss_of(batch, number, room, &state);
-        }
+        struct room room;
+        divide(batch->scratch + omp_get_thread_num() * batch->thread_bytes, &room, batch->width, batch->places,
+               batch->temperature != 1, batch->soft.data != NULL);
+        Py_ssize_t state = batch->valid && !batch->valid[number] ? IGNORED : any_row(batch, number, room);
+        if (state) batch->losses[number] = 0;
         if (state && batch->gradient.data)
             memset(batch->gradient.data + number * batch->gradient.row_bytes, 0,
                    batch->classes * (batch->gradient.dtype == FLOAT32 ? sizeof(float) : sizeof(uint16_t)));
@@ -452,7 +433,6 @@ static Py_ssize_t all_rows(const struct batch *batch, int threads, Py_ssize_t *a
 #pragma omp critical
             wrong = number < wrong ? number : wrong;
         }
-        batch->losses[number] = (float)loss;
     }
     *all_ignored = ignored;
     return wrong < batch->rows ? wrong : -1;
@@ -469,18 +449,15 @@ static PyObject *losses_and_directions(PyObject *Py_UNUSED(module), PyObject *ar
     struct batch batch;
     int threads;
     if (!PyArg_ParseTuple(
-            args, "(O&ni)(O&ni)(O&ni)(O&ni)O&O&O&O&O&O&O&O&nnnddddi", address, &batch.student.data,
+            args, "(O&ni)(O&ni)(O&ni)(O&ni)O&O&O&O&O&O&O&O&nnnnddddi", address, &batch.student.data,
             &batch.student.row_bytes, &batch.student.dtype, address, &batch.teacher.data, &batch.teacher.row_bytes,
             &batch.teacher.dtype, address, &batch.gradient.data, &batch.gradient.row_bytes, &batch.gradient.dtype,
             address, &batch.soft.data, &batch.soft.row_bytes, &batch.soft.dtype, address, &batch.log_probs, address,
             &batch.indices, address, &batch.label_log_probs, address, &batch.rest_log_probs, address, &batch.labels,
             address, &batch.valid, address, &batch.losses, address, &batch.scratch, &batch.places, &batch.rows,
-            &batch.classes, &batch.beta, &batch.temperature, &batch.weight, &batch.tolerance, &threads))
+            &batch.classes, &batch.thread_bytes, &batch.beta, &batch.temperature, &batch.weight, &batch.tolerance, &threads))
         return NULL;
     batch.width = (batch.classes + LANES - 1) & -LANES;
-    struct room room;
-    int tempered = batch.temperature != 1, soft = batch.soft.data != NULL;
-    batch.thread_bytes = divide(NULL, &room, batch.width, batch.places, tempered, soft);
     double total = 0;
     Py_ssize_t ignored, wrong;
     Py_BEGIN_ALLOW_THREADS

@@ -75,18 +75,14 @@ def why_not() -> str | None:
     return None if torch.cuda.is_available() or is_interpreted() else "torch finds no NVIDIA or AMD GPU"
 
 
-def is_ready(student: Tensor) -> bool:
-    """Whether there is Triton, and the batch where its programs run."""
-    return _runs_on(student.device.type)
-
-
-def _runs_on(device: str) -> bool:
+def runs_on(device: str) -> bool:
+    """Whether there is Triton, and its programs run on a type of device."""
     return (device == "cuda" or (device == "cpu" and is_interpreted())) and not isinstance(_programs(), str)
 
 
 # What torch.compiler.assume_constant_result does; to call it would load the whole compiler. Else every call of a
 # compiled graph would look whether the environment has changed.
-_runs_on._dynamo_marked_constant = True  # type: ignore[attr-defined]
+runs_on._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def values_and_direction(batch: Batch) -> Outcome:
@@ -125,15 +121,10 @@ def choose_sizes(run: Callable[[tuple[Tensor, ...], Sizes], None], tensors: tupl
 def _fastest(run: Callable[..., None], tensors: tuple[Tensor, ...]) -> Sizes:
     few = [tensor[:_TIMED_ROWS] for tensor in tensors]
     few[2], few[5] = torch.empty_like(few[0]), torch.empty_like(few[5])
-    taken = {sizes: _milliseconds(run, few, sizes) for sizes in SIZES}
+    bench = importlib.import_module("triton.testing").do_bench  # UNTRIED: there was no GPU to write this on
+    taken = {sizes: bench(functools.partial(run, few, sizes), return_mode="min") for sizes in SIZES}
     best = min(taken, key=taken.__getitem__)
     return best if _MARGIN * taken[best] < taken[SIZES[0]] else SIZES[0]
-
-
-def _milliseconds(run: Callable[..., None], tensors: list[Tensor], sizes: Sizes) -> float:
-    """The least of some times. UNTRIED: there was no GPU to write this on."""
-    found: float = importlib.import_module("triton.testing").do_bench(lambda: run(tensors, sizes), return_mode="min")
-    return found
 
 
 def _run(

@@ -16,7 +16,7 @@ LANES = tl.constexpr(64)
 STEPS = tl.constexpr(64)
 """Newton's steps at most; a few suffice."""
 NUMBERS = tl.constexpr(6)
-"""Kept of every part: largest logit, sum of exponentials and of softened ones; the teacher's; expected log-ratio."""
+"""Kept of every part: largest logits of both networks, and its sums as `_sums` returns them."""
 INFINITY = tl.constexpr(float("inf"))
 SUMS, ROOTS, DIRECTIONS = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 """The passes over long rows."""
@@ -138,11 +138,11 @@ def _combined(numbers, row, parts, temperature, PARTS: tl.constexpr):
     part = tl.arange(0, PARTS)
     at, there = numbers + (row * parts + part) * NUMBERS, part < parts
     mosts = tl.load(at, mask=there, other=-INFINITY)
-    mosts_t = tl.load(at + 3, mask=there, other=-INFINITY)
+    mosts_t = tl.load(at + 1, mask=there, other=-INFINITY)
     most, most_t = tl.max(mosts, 0), tl.max(mosts_t, 0)
     behind, behind_t = mosts - most, mosts_t - most_t
-    sum_s = tl.sum(tl.exp(behind) * tl.load(at + 1, mask=there, other=0.0), 0)
-    sum_x = tl.sum(tl.exp(behind / temperature) * tl.load(at + 2, mask=there, other=0.0), 0)
+    sum_s = tl.sum(tl.exp(behind) * tl.load(at + 2, mask=there, other=0.0), 0)
+    sum_x = tl.sum(tl.exp(behind / temperature) * tl.load(at + 3, mask=there, other=0.0), 0)
     scale = tl.exp(behind_t / temperature)
     sums_t = tl.load(at + 4, mask=there, other=0.0)
     expected = scale * (tl.load(at + 5, mask=there, other=0.0) + sums_t * (behind_t - behind))
@@ -165,13 +165,11 @@ def parts_of_rows(
         most, most_t = tl.max(z, 0), tl.max(zt, 0)
         # A part may have nothing: its sums are 0, whatever they are relative to.
         base, base_t = tl.where(most == -INFINITY, 0.0, most), tl.where(most_t == -INFINITY, 0.0, most_t)
-        sum_s, sum_x, sum_t, expected = _sums(z, zt, base, base_t, temperature, TEMPERED)
         tl.store(numbers + place * NUMBERS, most)
-        tl.store(numbers + place * NUMBERS + 1, sum_s)
-        tl.store(numbers + place * NUMBERS + 2, sum_x)
-        tl.store(numbers + place * NUMBERS + 3, most_t)
-        tl.store(numbers + place * NUMBERS + 4, sum_t)
-        tl.store(numbers + place * NUMBERS + 5, expected)
+        tl.store(numbers + place * NUMBERS + 1, most_t)
+        sums = _sums(z, zt, base, base_t, temperature, TEMPERED)
+        for number in tl.static_range(NUMBERS - 2):
+            tl.store(numbers + place * NUMBERS + 2 + number, sums[number])
     else:
         most, most_t, sum_s, sum_x, sum_t, _ = _combined(numbers, row, parts, temperature, PARTS)
         u = _difference(z, zt, most, most_t, sum_x / sum_t, temperature)

@@ -4,7 +4,6 @@ Eager code works in place on blocks of rows that share one scratch memory. A com
 for it all rows are one block; it makes no difference to it which operations are in place.
 """
 
-import functools
 import itertools
 
 import torch
@@ -27,23 +26,11 @@ _ROW_NUMBERS = 160
 _LANES = 32
 _FEW = 128
 """Classes that are sorted at once."""
-_GUESSES = (0.5, 0.625, 0.75, 0.875)
-"""Shares of the least u, between which and the least u itself the root lies."""
-_GUESSES_OF_SETS = (0.0625, 0.125, 0.25, *_GUESSES)
-"""With m correct classes the root lies between 1 / (m + 1) of the least u and the least u."""
-_STEPS = 6
-"""Newton's steps from a guess; each divides the residual of the equation times the slope by at least 4."""
-_STEPS_OF_FEW, _FEW_FOR_STEPS = 3, 1024
-"""Classes of which so few can be active that half of the steps are enough."""
 
 
 def values_and_direction(batch: Batch) -> Outcome:
     """See `tpkd.objectives.kernels.values_and_direction`; in a compiled graph the direction keeps the wider dtype."""
-    if is_compiling():
-        losses, direction = _block(None, batch)
-    else:
-        with torch.no_grad():
-            losses, direction = _blocks(batch)
+    losses, direction = _block(None, batch) if is_compiling() else _blocks(batch)
     if batch.valid is not None:
         ignored = ~batch.valid.unsqueeze(-1)
         losses.masked_fill_(ignored, 0.0)
@@ -51,6 +38,7 @@ def values_and_direction(batch: Batch) -> Outcome:
     return Outcome(losses.squeeze(-1), direction, losses.sum().mul_(batch.weight))
 
 
+@torch.no_grad()
 def _blocks(batch: Batch) -> tuple[Float[Tensor, "rows 1"], Float[Tensor, "rows K"] | None]:
     student, teacher, labels, *_ = batch
     direction, dtype = batch.direction_memory(), computation_dtype(student, parts_of(teacher)[0])
@@ -60,14 +48,13 @@ def _blocks(batch: Batch) -> tuple[Float[Tensor, "rows 1"], Float[Tensor, "rows 
     memory = student.new_empty((rows, 2, student.shape[1]), dtype=dtype)
     found: list[Tensor] = []
     given = (student, teacher, labels, student if direction is None else direction)
-    is_one = rows == student.shape[0]
     # One call splits a tensor into all its parts; slices of it would take a call each.
-    for *part, target in [given] if is_one else zip(*(one.split(rows) for one in given), strict=True):
-        values, block = _block(memory, batch if is_one else Batch(*part, *batch[3:]))
+    for z, zt, y, target in [given] if rows == len(student) else zip(*(one.split(rows) for one in given), strict=True):
+        values, block = _block(memory, batch._replace(student=z, teacher=zt, labels=y))
         found.append(values)
         if block is not None:
             target.copy_(block)
-    return found[0] if is_one else torch.cat(found), direction
+    return torch.cat(found), direction
 
 
 def _rows_of_a_block(batch: Batch, dtype: torch.dtype) -> int:
@@ -168,27 +155,30 @@ def threshold(u: Float[Tensor, "rows K"], correct: int | Int[Tensor, "rows"] = 1
     """The root zeta: at once for few classes, else by Newton's steps from a bound. `correct` classes are outside u.
 
     Where values may be read, the bound is the root of the least u of each lane, and steps are taken until none of them
-    moves. Elsewhere the bound is the best of a few guesses, and the number of steps is fixed.
+    moves. Elsewhere the bound is the best that a few guesses give, and the number of steps is fixed: each divides the
+    residual of the equation times the slope by at least 4, and half of them are enough where few classes can be active.
 
     Example:
         >>> threshold(torch.tensor([[-0.6, -0.1, 0.7]]))
         tensor([[-0.3000]])
     """
-    may_look, num_classes = can_read_values(u), u.shape[-1]
+    may_look, num_classes, single = can_read_values(u), u.shape[-1], isinstance(correct, int)
     zero = u.new_zeros(u.shape[0])
     if may_look and num_classes <= _FEW:
         return safe_threshold(zero, u, correct).unsqueeze(-1)
     weight = correct if isinstance(correct, int) else correct.unsqueeze(-1)
-    active = torch.empty_like(u)
+    active, upper = torch.empty_like(u), zero.unsqueeze(-1)
     if may_look:
         height = num_classes // _LANES
         lanes = u[:, : height * _LANES].view(-1, height, _LANES)
         upper = safe_threshold(zero, lanes.amin(1), correct).unsqueeze(-1)
     else:
-        least, guesses = u.amin(-1, keepdim=True), _GUESSES if isinstance(correct, int) else _GUESSES_OF_SETS
-        upper = functools.reduce(torch.minimum, (_next_bound(u, least * guess, weight, active) for guess in guesses))
-    few = isinstance(correct, int) and num_classes <= _FEW_FOR_STEPS
-    for _ in itertools.count() if may_look else range(_STEPS_OF_FEW if few else _STEPS):
+        # Literals, because a compiled graph checks in every call whatever has a name. With m correct classes the root
+        # lies between 1 / (m + 1) of the least u and the least u.
+        least = u.amin(-1, keepdim=True)
+        for share in (0.5, 0.625, 0.75, 0.875) if single else (0.0625, 0.125, 0.25, 0.5, 0.625, 0.75, 0.875):
+            upper = torch.minimum(_next_bound(u, least * share, weight, active), upper)
+    for _ in itertools.count() if may_look else range(3 if single and num_classes <= 1024 else 6):
         bound = _next_bound(u, upper, weight, active)
         if may_look and not (bound < upper).any():
             break
