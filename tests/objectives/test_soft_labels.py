@@ -211,6 +211,18 @@ def test_sums_may_be_off_by_the_rounding_of_mixup():
     assert tpkd_loss(student, teacher, shares).isfinite()
 
 
+def test_a_sum_just_beyond_the_tolerance_is_told_as_such():
+    """The kernel sums in double; so must whoever says what it found."""
+    student = torch.zeros(1, 1000)
+    for excess in torch.linspace(1.0000e-4, 1.0010e-4, 50, dtype=torch.float64).tolist():
+        row = torch.full((1, 1000), (1 + excess) / 990, dtype=torch.float64).float()
+        row[:, 990:] = 0
+        try:
+            tpkd_loss(student, student, row)
+        except ValueError as error:
+            assert "nonnegative with sum 1" in str(error)
+
+
 def test_compiled_equals_eager():
     student, teacher = (logits.float() for logits in pair(40, 1000))
     shares = soft_labels(40, 1000, 5).float()

@@ -209,6 +209,44 @@ def test_a_rest_that_the_student_has_all_but_ruled_out_keeps_its_proportions(lea
     torch.testing.assert_close(gradient.double(), expected.directions, rtol=0, atol=2e-6)
 
 
+def hard_cases() -> dict[str, tuple[Tensor, TopK]]:
+    """Students and teachers at the edges of what is known, in the dtype of the kernel."""
+    generator = torch.Generator().manual_seed(0)
+    student = torch.randn(3, 5, generator=generator)
+    log_probs = torch.randn(3, 5, generator=generator).log_softmax(-1)
+    others = torch.tensor([[1, 2, 3, 4], [0, 2, 3, 4], [0, 1, 3, 4]])
+    nothing = others[:, :2].clone()
+    nothing[1] = -1  # the teacher of this row says nothing at all
+    kept = log_probs.gather(-1, others)
+    return {
+        "no row knows anything": (student, TopK(kept[:, :2], torch.full((3, 2), -1))),
+        "one row knows nothing": (student, TopK(kept[:, :2], nothing)),
+        "all incorrect classes kept, far below the label": (
+            student - 1000 * torch.ones(3, 5).scatter(-1, torch.arange(3).unsqueeze(-1), 0),
+            TopK(kept, others, log_probs.diagonal()),
+        ),
+        "all incorrect classes kept, all logits low": (student - 1000, TopK(kept, others, log_probs.diagonal())),
+        "nan for a kept class": (student, TopK(kept.masked_fill(others == 3, math.nan), others, log_probs.diagonal())),
+        "nan for all that was kept": (student, TopK(kept[:, :2] * math.nan, others[:, :2])),
+        "negative by a bit": (student, TopK(torch._neg_view(-kept[:, :2]), others[:, :2])),
+    }
+
+
+@pytest.mark.parametrize("temperature", [1.0, 4.0])
+@pytest.mark.parametrize("case", hard_cases())
+def test_at_the_edges_of_what_is_known_single_precision_says_the_same(case, temperature):
+    (student, top_k), labels = hard_cases()[case], torch.arange(3)
+    settings = {"reduction": "none", "temperature": temperature}
+    values, gradient = value_and_gradient(student, top_k, labels, **settings)
+    if "nan" in case:
+        assert values.isnan().all()
+        assert gradient.isnan().any(-1).all()
+    else:
+        exact_values, exact_gradient = value_and_gradient(student.double(), top_k, labels, **settings)
+        torch.testing.assert_close(values.double(), exact_values, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(gradient.double(), exact_gradient, rtol=0, atol=1e-6)
+
+
 def _single(values: Tensor) -> Tensor:
     return values.float() if values.is_floating_point() else values
 

@@ -85,8 +85,9 @@ def on_a_device(monkeypatch):
     def run(tensors, sizes):
         asked.append(sizes)
 
-    def do_bench(call, *, return_mode):
+    def do_bench(call, *, warmup, rep, return_mode):
         call()
+        assert warmup < rep < 100  # milliseconds
         assert return_mode == "min"
         return taken[asked[-1]]
 

@@ -29,7 +29,7 @@ struct batch {
     struct logits soft; /* probabilities in the place of labels, or no data */
     const float *log_probs; /* of a truncated teacher, in the place of logits: so many `places` for each row */
     const double *label_log_probs, *rest_log_probs; /* or NULL */
-    /* Nobody else's memory, because other threads may write to the caller's: what is checked is what is used. */
+    /* Nobody else's memory, because other threads may write to the caller's: an index that is checked is used. */
     const int64_t *indices, *labels; /* no labels with soft ones */
     const char *valid; /* NULL where all rows are */
     float *losses;
@@ -189,7 +189,7 @@ INLINE Py_ssize_t take_out(const struct batch *batch, Py_ssize_t number, Py_ssiz
     if (log_label != log_label) *log_rest = NAN;
     else if (kept >= batch->classes - 1) *log_rest = -INFINITY;
     else if (batch->rest_log_probs) *log_rest = batch->rest_log_probs[number];
-    else *log_rest = log(fmax(1 - exp(log_label) - given, 0));
+    else *log_rest = 1 - exp(log_label) - given < 0 ? -INFINITY : log(1 - exp(log_label) - given);
     return kept;
 }
 
@@ -245,7 +245,7 @@ INLINE void exponentiate(const struct batch *batch, struct room room, struct row
     row->most = most_s;
     for (Py_ssize_t i = 0; i < row->kept; i++)
         row->most = room.kept[i].logit > row->most ? room.kept[i].logit : row->most;
-    if (truncated && most_s == -INFINITY) most_s = 0; /* nothing was cut */
+    if (truncated && most_s == -INFINITY && row->most > most_s) most_s = (float)row->most; /* nothing was cut */
     row->most_s = most_s;
     for (Py_ssize_t start = 0; start < width; start += CHUNK) {
         Py_ssize_t end = start + CHUNK < width ? start + CHUNK : width;
@@ -288,7 +288,7 @@ INLINE void compare_truncated(struct room room, struct row *row, double T) {
         *end++ = (struct kept){.logit = row->most_s + softened, .log_prob = row->log_rest - log(row->sum_s) + softened};
     }
     for (struct kept *one = room.kept; one < end; one++)
-        highest = one->log_prob > highest ? one->log_prob : highest;
+        highest = highest >= one->log_prob || highest != highest ? highest : one->log_prob; /* a nan stays, too */
     int says_nothing = highest == -INFINITY; /* of other classes than the label: then it follows the student */
     if (says_nothing) highest = row->most;
     for (struct kept *one = room.kept; one < end; one++) {
@@ -298,7 +298,7 @@ INLINE void compare_truncated(struct room room, struct row *row, double T) {
         sum_r += one->e_x;
         sum_q += one->e_t;
     }
-    row->ratio = sum_r / sum_q;
+    row->ratio = end > room.kept ? sum_r / sum_q : sum_r; /* where nothing is known, nothing is learned */
     for (struct kept *one = room.kept; one < end; one++) {
         double q = one->e_t / sum_q, behind = one->log_prob - highest - (one->logit - row->most);
         row->conditional += q == 0 ? 0 : q * (behind / T + log(row->ratio));
@@ -359,8 +359,8 @@ INLINE void write_direction(const struct batch *batch, Py_ssize_t number, struct
     }
     for (Py_ssize_t i = 0; i < row->correct; i++) {
         Py_ssize_t y = room.correct[i];
-        double given = share(batch, number, y, row->shares), within = exp(t[y] - row->label_logit);
-        double moved = row->correct > 1 ? confidence * (within - given) : 0; /* 0, not nan, for one class */
+        double given = share(batch, number, y, row->shares);
+        double moved = row->correct > 1 ? confidence * (exp(t[y] - row->label_logit) - given) : 0;
         double at_label = (double)on_teacher * zeta - residual * given + moved;
         put(v, number, y, row->ratio != row->ratio ? NAN : (float)at_label);
     }

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tpkd.geometry.correct import check_support, sum_tolerance
-from tpkd.geometry.inputs import check_labels, class_indices
+from tpkd.geometry.inputs import class_indices
 from tpkd.geometry.top_k import TopK, check_top_k_range
 from tpkd.objectives.kernels.batch import Batch, Outcome, unit_stride
 from tpkd.objectives.reduction import soft_rows
@@ -21,7 +21,7 @@ except ImportError:  # installed without a C compiler, or a library that it link
 _DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 """The kernel's number of each."""
 _SCRATCH_BYTES = 4_000_000
-"""Memory of all threads together, unless one needs more: two rows in float32, and one more at a temperature."""
+"""Memory of all threads together, unless one needs more: two to four rows in float32."""
 _THREAD_NUMEL = 2**14
 """Minimum logits per extra thread."""
 
@@ -76,8 +76,9 @@ def values_and_direction(batch: Batch) -> Outcome:
 def _kept(top_k: TopK) -> tuple[Tensor | None, ...]:
     """Its tensors in the kernel's dtypes; a copy of the indices, because the kernel uses those that it checked."""
     indices = class_indices(top_k.indices).clone(memory_format=torch.contiguous_format)
-    more = (None if one is None else one.double().contiguous() for one in (top_k.label_log_probs, top_k.rest_log_probs))
-    return top_k.log_probs.float().contiguous(), indices, *more
+    more = (top_k.label_log_probs, top_k.rest_log_probs)
+    log_probs = top_k.log_probs.resolve_neg().float().contiguous()
+    return log_probs, indices, *(None if one is None else one.resolve_neg().double().contiguous() for one in more)
 
 
 def _rows(logits: Tensor | None) -> tuple[int, int, int]:
@@ -94,9 +95,10 @@ def _refuse(row: int, batch: Batch) -> None:
     """Say what is wrong with the first row at which the kernel stopped."""
     labels, num_classes = batch.labels, batch.student.shape[1]
     if labels.is_floating_point():
-        check_support(soft_rows(labels, labels.shape, torch.float32)[0] > 0)
-    else:
-        check_labels(labels, labels.shape, num_classes)
-    if isinstance(batch.teacher, TopK):
+        check_support(soft_rows(labels, labels.shape, torch.float64)[0] > 0)
+    elif not 0 <= labels[row] < num_classes:
+        expected = f"class indices from 0 to {num_classes - 1} or ignore_index"
+        raise ValueError(f"labels: expected {expected}, got {labels[row].item()} at position {row}")
+    elif isinstance(batch.teacher, TopK):
         check_top_k_range(batch.teacher, num_classes)
     raise ValueError(f"labels: expected numbers that stay as they are while the loss is computed, in row {row}")

@@ -122,7 +122,8 @@ def _fastest(run: Callable[..., None], tensors: tuple[Tensor, ...]) -> Sizes:
     few = [tensor[:_TIMED_ROWS] for tensor in tensors]
     few[2], few[5] = torch.empty_like(few[0]), torch.empty_like(few[5])
     bench = importlib.import_module("triton.testing").do_bench  # UNTRIED: there was no GPU to write this on
-    taken = {sizes: bench(functools.partial(run, few, sizes), return_mode="min") for sizes in SIZES}
+    times = {"warmup": 5, "rep": 20, "return_mode": "min"}  # milliseconds
+    taken = {sizes: bench(functools.partial(run, few, sizes), **times) for sizes in SIZES}
     best = min(taken, key=taken.__getitem__)
     return best if _MARGIN * taken[best] < taken[SIZES[0]] else SIZES[0]
 

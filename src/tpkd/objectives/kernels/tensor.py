@@ -13,7 +13,7 @@ from torch.compiler import is_compiling
 from torch.nn.functional import softplus
 
 from tpkd.geometry.cone import safe_threshold
-from tpkd.geometry.correct import correct_mask, is_set
+from tpkd.geometry.correct import correct_mask
 from tpkd.geometry.inputs import can_read_values, computation_dtype
 from tpkd.geometry.teaching import completed_pair
 from tpkd.geometry.top_k import TopK
@@ -62,7 +62,7 @@ def _rows_of_a_block(batch: Batch, dtype: torch.dtype) -> int:
     num_rows, num_classes = batch.student.shape
     # Two rows of scratch memory, and one more for what is made of them: log-ratios, active classes, or sorted ones.
     buffers = 3.05 + (2 if num_classes <= _FEW else 0)  # indices while sorting, then prefix sums
-    buffers += 11 if isinstance(batch.teacher, TopK) else 4 if is_set(batch.labels) else 0
+    buffers += 11 if isinstance(batch.teacher, TopK) else 4 if batch.labels.ndim == 2 else 0
     buffers += batch.temperature != 1
     scratch = _SCRATCH_BYTES if batch.student.is_cpu else _SCRATCH_BYTES_OFF_CPU
     rows = max(1, int(scratch / (dtype.itemsize * (buffers * num_classes + _ROW_NUMBERS))))
