@@ -71,7 +71,7 @@ def code_for(
     for name, code in (("cpu", cpu), ("gpu", gpu)):
         takes, parts = TAKES[name], parts_of(teacher)
         if (
-            code.runs_on(student.device.type)
+            code.is_ready(student)
             and student.dtype in takes.student
             and parts[0].dtype in takes.teacher
             and (takes.top_k or len(parts) == 1)

@@ -366,14 +366,14 @@ INLINE void write_direction(const struct batch *batch, Py_ssize_t number, struct
     }
 }
 
-/* Write the loss of one row, and its weighted direction where one is wanted; 0, IGNORED or WRONG. */
-INLINE Py_ssize_t one_row(const struct batch *batch, Py_ssize_t number, struct room room, const int tempered,
-                          const int truncated) {
+/* The loss of one row; and its weighted direction, where one is wanted. IGNORED or WRONG through `state`. */
+INLINE double row_loss(const struct batch *batch, Py_ssize_t number, struct room room, Py_ssize_t *state,
+                       const int tempered, const int truncated) {
     struct row row = {.correct = 1, .shares = 1, .back = 1};
     double T = tempered ? batch->temperature : 1;
     const float *x = tempered ? room.x : room.s;
-    Py_ssize_t state = open_row(batch, number, room, &row, truncated);
-    if (state) return state;
+    *state = open_row(batch, number, room, &row, truncated);
+    if (*state) return 0;
     exponentiate(batch, room, &row, tempered, truncated);
     if (truncated) {
         compare_truncated(room, &row, T);
@@ -384,21 +384,20 @@ INLINE Py_ssize_t one_row(const struct batch *batch, Py_ssize_t number, struct r
     }
     row.lag = log(row.whole) + (row.most - row.label_logit);
     double label_loss = row.lag > 0 ? row.lag + log1p(exp(-row.lag)) : log1p(exp(row.lag));
-    double conditional_loss = row.conditional < 0 ? 0 : row.conditional;
-    batch->losses[number] = (float)(label_loss + row.inside + batch->beta * T * T * conditional_loss);
-    if (!batch->gradient.data) return 0;
+    double loss = label_loss + row.inside + batch->beta * T * T * (row.conditional < 0 ? 0 : row.conditional);
+    if (!batch->gradient.data) return loss;
     row.zeta = threshold(batch, room, &row, x, truncated);
     write_direction(batch, number, room, &row, x, T, truncated);
-    return 0;
+    return loss;
 }
 
 /* The same, compiled for each of the four kinds. */
 FOR_EACH_PROCESSOR
-static Py_ssize_t any_row(const struct batch *batch, Py_ssize_t number, struct room room) {
+static double loss_of(const struct batch *batch, Py_ssize_t number, struct room room, Py_ssize_t *state) {
     int truncated = batch->places > 0;
     if (batch->temperature == 1)
-        return truncated ? one_row(batch, number, room, 0, 1) : one_row(batch, number, room, 0, 0);
-    return truncated ? one_row(batch, number, room, 1, 1) : one_row(batch, number, room, 1, 0);
+        return truncated ? row_loss(batch, number, room, state, 0, 1) : row_loss(batch, number, room, state, 0, 0);
+    return truncated ? row_loss(batch, number, room, state, 1, 1) : row_loss(batch, number, room, state, 1, 0);
 }
 
 /* The parts of a thread's scratch memory, each a multiple of eight bytes; their total where there is no memory yet. */
@@ -420,11 +419,14 @@ static Py_ssize_t all_rows(const struct batch *batch, int threads, Py_ssize_t *a
     Py_ssize_t ignored = 0, wrong = batch->rows;
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1) reduction(+ : ignored)
     for (Py_ssize_t number = 0; number < batch->rows; number++) {
-        struct room room;
-        divide(batch->scratch + omp_get_thread_num() * batch->thread_bytes, &room, batch->width, batch->places,
-               batch->temperature != 1, batch->soft.data != NULL);
-        Py_ssize_t state = batch->valid && !batch->valid[number] ? IGNORED : any_row(batch, number, room);
-        if (state) batch->losses[number] = 0;
+        double loss = 0;
+        Py_ssize_t state = batch->valid && !batch->valid[number] ? IGNORED : 0;
+        if (!state) {
+            struct room room;
+            divide(batch->scratch + omp_get_thread_num() * batch->thread_bytes, &room, batch->width, batch->places,
+                   batch->temperature != 1, batch->soft.data != NULL);
+            loss = loss_of(batch, number, room, &state);
+        }
         if (state && batch->gradient.data)
             memset(batch->gradient.data + number * batch->gradient.row_bytes, 0,
                    batch->classes * (batch->gradient.dtype == FLOAT32 ? sizeof(float) : sizeof(uint16_t)));
@@ -433,6 +435,7 @@ static Py_ssize_t all_rows(const struct batch *batch, int threads, Py_ssize_t *a
 #pragma omp critical
             wrong = number < wrong ? number : wrong;
         }
+        batch->losses[number] = (float)loss;
     }
     *all_ignored = ignored;
     return wrong < batch->rows ? wrong : -1;

@@ -31,9 +31,9 @@ def has_kernel() -> bool:
     return _kernel is not None
 
 
-def runs_on(device: str) -> bool:
-    """Whether there is a kernel for a type of device."""
-    return device == "cpu" and _kernel is not None
+def is_ready(student: Tensor) -> bool:
+    """Whether there is a kernel, and the batch on a CPU."""
+    return student.is_cpu and _kernel is not None
 
 
 def values_and_direction(batch: Batch) -> Outcome:

@@ -75,14 +75,18 @@ def why_not() -> str | None:
     return None if torch.cuda.is_available() or is_interpreted() else "torch finds no NVIDIA or AMD GPU"
 
 
-def runs_on(device: str) -> bool:
-    """Whether there is Triton, and its programs run on a type of device."""
+def is_ready(student: Tensor) -> bool:
+    """Whether there is Triton, and the batch where its programs run."""
+    return _runs_on(student.device.type)
+
+
+def _runs_on(device: str) -> bool:
     return (device == "cuda" or (device == "cpu" and is_interpreted())) and not isinstance(_programs(), str)
 
 
 # What torch.compiler.assume_constant_result does; to call it would load the whole compiler. Else every call of a
 # compiled graph would look whether the environment has changed.
-runs_on._dynamo_marked_constant = True  # type: ignore[attr-defined]
+_runs_on._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def values_and_direction(batch: Batch) -> Outcome:
