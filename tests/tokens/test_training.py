@@ -28,8 +28,11 @@ METHODS = {
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    folder = fill(tmp_path_factory.mktemp("tokens"))
-    write_text(folder / "held.txt", seed=5)
+    return with_caches(tmp_path_factory.mktemp("tokens"))
+
+
+def with_caches(folder):
+    write_text(fill(folder) / "held.txt", seed=5)
     for held_out in (False, True):
         build_token_cache(configured(folder), held_out=held_out)
     return folder
@@ -120,6 +123,31 @@ def test_a_run_that_was_stopped_ends_where_the_other_ends(root):
     students = [load_language_model(str(root / "runs" / name / "student")) for name in ("tpkd-42", "again")]
     for one, other in zip(*(student.parameters() for student in students), strict=True):
         assert torch.equal(one, other)
+
+
+def test_a_run_does_not_continue_with_another_cache(tmp_path):
+    folder = with_caches(tmp_path)
+    config = configured(folder, "name=tpkd")
+
+    def stop(step, steps, loss):
+        if step == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_tokens(config, on_step=stop)
+    for name in ("cache", "model"):
+        (folder / name).rename(folder / f"first-{name}")
+    write_model(folder / "model", seed=9)
+    build_token_cache(configured(folder))
+    with pytest.raises(InputError, match="to continue with the token cache that the run began with, found another"):
+        train_tokens(config)
+    shutil.rmtree(folder / "cache")
+    (folder / "first-cache").rename(folder / "cache")
+    with pytest.raises(InputError, match="to continue with the student that the run began with, found another"):
+        train_tokens(config)
+    shutil.rmtree(folder / "model")
+    (folder / "first-model").rename(folder / "model")
+    assert train_tokens(config).steps == config.steps
 
 
 def test_what_a_run_leaves_behind(root):

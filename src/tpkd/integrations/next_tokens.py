@@ -48,6 +48,33 @@ def next_token_targets(
     return targets
 
 
+def refuse_shifted_labels(inputs: Mapping[str, Any]) -> None:
+    """Refuse labels that were shifted under the name of labels that were not: shifted again, they skip a token.
+
+    Example:
+        >>> import torch
+        >>> refuse_shifted_labels({"input_ids": torch.tensor([[5, 6, 7]]), "labels": torch.tensor([[5, 6, 7]])})
+        >>> tokens, shifted = torch.tensor([[5, 6, 7]]), torch.tensor([[6, 7, -100]])
+        >>> refuse_shifted_labels({"input_ids": tokens, "labels": shifted})  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        tpkd.errors.InputError: labels: expected the tokens themselves, found each position's next token...
+    """
+    tokens, labels = inputs.get("input_ids"), inputs.get("labels")
+    if not isinstance(tokens, Tensor) or not isinstance(labels, Tensor) or SHIFTED in inputs:
+        return
+    if labels.shape != tokens.shape or labels.ndim != 2:
+        return
+    valid, next_valid = labels != IGNORE_INDEX, labels[:, :-1] != IGNORE_INDEX
+    is_same = (labels == tokens)[valid].all()
+    is_next = (labels[:, :-1] == tokens[:, 1:])[next_valid].all() and next_valid.any()
+    if is_next and not is_same:
+        raise InputError(
+            "labels: expected the tokens themselves, found each position's next token: they are shifted here, once; "
+            f"pass them unshifted, or say that they are shifted already by the column {SHIFTED}"
+        )
+
+
 def causal_targets(inputs: Mapping[str, Any]) -> Int[Tensor, "batch length"]:
     """`next_token_targets` of a batch, or its `shift_labels` as they are.
 

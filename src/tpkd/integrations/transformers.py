@@ -23,7 +23,7 @@ from tpkd.integrations.common import (
 )
 from tpkd.integrations.labels import FirstLook, is_soft, valid_positions
 from tpkd.integrations.next_tokens import SHIFTED
-from tpkd.integrations.transformers_language import LanguageOptions, LanguageTask
+from tpkd.integrations.transformers_language import BOUNDARIES, POSITIONS, LanguageOptions, LanguageTask
 from tpkd.integrations.transformers_models import language_kind, named_inputs, variadic_inputs
 from tpkd.integrations.transformers_monitor import MonitorCallback
 from tpkd.integrations.vocabulary import TOKENS, check_images, check_length, check_tokens, positions_of
@@ -196,6 +196,8 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
         objective, self.objective = self.objective, create("ce")
         try:
             inputs = self._student_inputs(inputs)
+            if self._language is not None and "labels" not in inputs and SHIFTED in inputs:
+                inputs["labels"] = inputs[SHIFTED]  # without labels a Trainer computes no loss
             if self._language is not None and self._language.head is not None and prediction_loss_only:
                 inputs = self._prepare_inputs(inputs)
                 with torch.no_grad(), self.compute_loss_context_manager():
@@ -259,6 +261,11 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
         if kind is None:
             options.refuse()
             return None
+        if options.linear_head and self.model_init is not None:
+            raise InputError(
+                "linear_head: expected a student given as model=, because model_init makes another one when training "
+                "begins, with another output head"
+            )
         if options.linear_head and (self.args.n_gpu > 1 or self.args.torch_compile):
             raise InputError(
                 "linear_head: expected a student that is neither compiled nor copied to several GPUs of one process; "
@@ -342,7 +349,9 @@ class DistillationTrainer(Trainer):  # type: ignore[misc]
 
     def _ask_network(self, teacher: OnlineTeacher, inputs: Mapping[str, Any], labels: Tensor | None) -> Tensor | TopK:
         read = self._teacher_columns or self._student_columns or inputs.keys() - {"labels"}
-        check_length(inputs.get(TOKENS), self._teacher_positions)
+        check_length(inputs.get(TOKENS), self._teacher_positions, inputs.get(POSITIONS))
+        if self._teacher_columns and variadic_inputs(teacher.model):
+            read = read | BOUNDARIES
         given = {name: value for name, value in inputs.items() if name in read}
         try:
             with self.accelerator.autocast():

@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 from tpkd.errors import InputError
 from tpkd.geometry.top_k import EMPTY, TopK
 from tpkd.integrations.common import MonitorMeans, move_logits
-from tpkd.integrations.next_tokens import SHIFTED, causal_targets
+from tpkd.integrations.next_tokens import SHIFTED, causal_targets, refuse_shifted_labels
 from tpkd.integrations.output_head import (
     chunked_logits,
     feature_cross_entropy,
@@ -28,14 +28,17 @@ from tpkd.integrations.output_head import (
 )
 from tpkd.integrations.token_classes import on_student_tokens, shared_tokens, width_of
 from tpkd.integrations.transformers_models import LanguageKind, base_model_of, named_inputs
-from tpkd.integrations.vocabulary import TOKENS, compare_output_tokens
+from tpkd.integrations.vocabulary import TOKENS, check_true_size, compare_output_tokens
 from tpkd.objectives import Objective
+from tpkd.objectives.reduction import IGNORE_INDEX
 from tpkd.objectives.tpkd import TPKD
 from tpkd.teacher.cache.tokens import TokenCache
 from tpkd.teacher.teacher import CachedTeacher, OnlineTeacher, Teacher, logits_of
 from tpkd.teacher.tokenizers import tokenizer_sha256
 
 POSITIONS = "position_ids"
+BOUNDARIES = frozenset({"cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx"})
+"""Where packed documents end, as some kernels of attention and recurrent layers are told; no network names them."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,9 @@ class LanguageTask:
         base = base_model_of(student)
         self.kind, self.options = kind, options
         self.extra: dict[str, Any] = _without_cache(base)
+        named = named_inputs(base)
+        self._packs_into = type(base).__name__ if named and POSITIONS not in named else None
+        self._is_shift_checked = False
         if getattr(getattr(base, "config", None), "output_router_logits", False):
             raise InputError(
                 "output_router_logits: expected False, because the objective is the whole loss, and the balance of "
@@ -85,6 +91,7 @@ class LanguageTask:
             )
         tokens = compare_output_tokens(*processors)
         self.num_classes, given = width_of(base), _width_of_teacher(teacher)
+        check_true_size(options.true_vocab_size, processors[0], self.num_classes)
         differ = None not in (self.num_classes, given) and self.num_classes != given
         asked = options.true_vocab_size or (tokens if differ else None)
         self.shared = None if teacher is None else shared_tokens(self.num_classes, given, asked)
@@ -99,6 +106,11 @@ class LanguageTask:
     def targets(self, inputs: Mapping[str, Any]) -> Int[Tensor, "batch length"]:
         """What the logits of each position are compared with, -100 where with nothing."""
         if self.kind == "causal":
+            if POSITIONS in inputs and self._packs_into is not None:
+                raise InputError(_reads_as_one("student", self._packs_into))
+            if not self._is_shift_checked:
+                refuse_shifted_labels(inputs)
+                self._is_shift_checked = True
             return causal_targets(inputs)
         labels = inputs.get("labels")
         if not isinstance(labels, Tensor) or labels.is_floating_point():
@@ -126,10 +138,7 @@ class LanguageTask:
         """
         model = base_model_of(teacher.model)
         if POSITIONS in given and POSITIONS not in inputs:
-            raise InputError(
-                f"{POSITIONS}: expected a teacher that takes them, found {type(model).__name__}, which would read "
-                "packed documents as one: pack no documents, or choose another teacher"
-            )
+            raise InputError(_reads_as_one("teacher", type(model).__name__))
         called = dict(inputs) | _without_cache(model)
         k = self.options.top_k
         if k is None:
@@ -149,6 +158,7 @@ class LanguageTask:
         if self._blocks is None:  # somebody's own teacher
             found = teacher.answer(None, documents, blocks).logits
         else:
+            _refuse_restarts(inputs.get(POSITIONS), self._blocks.length)
             found = self._blocks.read(documents, blocks.cpu(), inputs[TOKENS][:, : self._blocks.length])
         answers = move_logits(found, targets.device)
         missing = targets.shape[1] - answers.shape[1]
@@ -156,6 +166,12 @@ class LanguageTask:
             raise InputError(
                 f"{TOKENS}: expected {answers.shape[0]} blocks of {answers.shape[1] + 1} tokens, as the teacher saw "
                 f"them, found a batch of shape {tuple(targets.shape)}"
+            )
+        if (targets[:, answers.shape[1] :] != IGNORE_INDEX).any():
+            raise InputError(
+                f"{TOKENS}: expected rows that end with their block of {answers.shape[1] + 1} tokens, found rows of "
+                f"{targets.shape[1]} with labels behind it, of which the cache knows nothing: cut them there, or give "
+                f"what follows the label {IGNORE_INDEX}"
             )
         return on_student_tokens(_with_more_positions(answers, missing), self._width(), self.shared)
 
@@ -292,6 +308,22 @@ class Watch:
         rows = logits.detach().flatten(0, -2)
         for part in row_chunks(*rows.shape):
             self(rows[part], teacher, targets, part)
+
+
+def _reads_as_one(role: str, name: str) -> str:
+    return (
+        f"{POSITIONS}: expected a {role} that takes them, found {name}, which would read packed documents as one: "
+        f"pack no documents, or choose another {role}"
+    )
+
+
+def _refuse_restarts(position_ids: Any, length: int) -> None:
+    """Refuse documents that are kept apart within a block: the cached teacher read the block as one text."""
+    if isinstance(position_ids, Tensor) and (position_ids[..., :length].diff(dim=-1) != 1).any():
+        raise InputError(
+            f"{POSITIONS}: expected none that start again within a block, because the cached teacher read each block "
+            "from its beginning to its end; leave them out, or take a network as teacher"
+        )
 
 
 def _without_cache(model: nn.Module) -> dict[str, Any]:

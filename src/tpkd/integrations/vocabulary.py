@@ -117,8 +117,34 @@ def check_images(student_processor: Any, teacher_processor: Any) -> None:
             )
 
 
-def check_length(input_ids: Any, positions: int | None) -> None:
-    """Refuse texts with more tokens than the teacher has positions.
+def check_true_size(true_vocab_size: int | None, processor: Any, num_classes: int | None) -> None:
+    """Refuse a `true_vocab_size` that leaves out tokens: the teacher would say nothing of them, in silence.
+
+    Raises:
+        InputError: the tokenizer, where it is known, has a token with that number or a higher one.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> tokenizer = SimpleNamespace(get_vocab=lambda: {"a": 0, "b": 1, "<|im_end|>": 2})
+        >>> check_true_size(2, tokenizer, 4)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        tpkd.errors.InputError: true_vocab_size: expected at least 3, found 2: processing_class has a token 2...
+    """
+    vocabulary = _vocabulary(processor)
+    if true_vocab_size is None or not vocabulary:
+        return
+    needed = max(vocabulary.values()) + 1
+    needed = needed if num_classes is None else min(needed, num_classes)  # a table may have no row for the last ones
+    if true_vocab_size < needed:
+        raise InputError(
+            f"true_vocab_size: expected at least {needed}, found {true_vocab_size}: processing_class has a token "
+            f"{needed - 1}; len(tokenizer) counts added tokens too, tokenizer.vocab_size does not"
+        )
+
+
+def check_length(input_ids: Any, positions: int | None, position_ids: Any = None) -> None:
+    """Refuse texts with more tokens than the teacher has positions; packed ones count from 0 in every document.
 
     Example:
         >>> import torch
@@ -128,6 +154,8 @@ def check_length(input_ids: Any, positions: int | None) -> None:
         tpkd.errors.InputError: input_ids: expected at most the 512 positions of the teacher ..., found 600: ...
     """
     length = input_ids.shape[-1] if isinstance(input_ids, Tensor) and input_ids.ndim else 0
+    if positions is not None and length > positions and isinstance(position_ids, Tensor):
+        length = int(position_ids.max()) + 1
     if positions is not None and length > positions:
         raise InputError(
             f"{TOKENS}: expected at most the {positions} positions of the teacher (config.max_position_embeddings), "

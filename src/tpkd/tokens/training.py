@@ -26,7 +26,7 @@ from tpkd.tokens.cache import open_text_cache
 from tpkd.tokens.evaluation import evaluate, read_margins, student_logits, teacher_loss, write_margins
 from tpkd.tokens.record import RESULT_NAME, CurvePoint, TokenMetrics, TokenResult
 from tpkd.tokens.student import check_vocabulary, load_student, load_student_tokenizer
-from tpkd.training.checkpoint import Checkpoints
+from tpkd.training.checkpoint import Checkpoint, Checkpoints
 
 CONFIG_NAME = "config.yaml"
 CHECKPOINTS_NAME = "checkpoints"
@@ -123,12 +123,15 @@ class _Run:
         self.optimizer = _optimizer(self.model, config.optimizer)
         self.order = SampleOrder(config.seed, len(self.cache))
         self.progress = Progress()
+        self._began_with = {"token cache": self.cache.cache.fingerprint, "student": self.start_sha256}
         self.checkpoints = Checkpoints(directory / CHECKPOINTS_NAME, keep=KEEP)
 
     def finish(self) -> TokenResult:
         """Train to the end, evaluate, and write the result; the student is saved as a transformers folder."""
+        checkpoint = self._checkpoint()
         start, margins = self._start()
-        self._restore()
+        if checkpoint is not None:
+            self._restore(checkpoint)
         self.model.train()
         while self.progress.step < self.config.steps:
             self._step()
@@ -220,13 +223,20 @@ class _Run:
             for name, value in state.items()
         }
         groups = {"model": dict(self.model.named_parameters()), "optimizer": moments}
-        self.checkpoints.save(self.progress.step, groups, {"progress": vars(self.progress)})
+        self.checkpoints.save(self.progress.step, groups, {"progress": vars(self.progress)} | self._began_with)
 
-    def _restore(self) -> None:
+    def _checkpoint(self) -> Checkpoint | None:
         self.checkpoints.sweep()
         found = self.checkpoints.find().checkpoint
-        if found is None:
-            return
+        for name, own in self._began_with.items():
+            if found is not None and found.values.get(name) != own:
+                raise InputError(
+                    f"{self.directory}: expected to continue with the {name} that the run began with, found another; "
+                    "put it back, take another output, or begin again in an empty directory"
+                )
+        return found
+
+    def _restore(self, found: Checkpoint) -> None:
         with torch.no_grad():
             for name, parameter in self.model.named_parameters():
                 parameter.copy_(found.groups["model"][name])

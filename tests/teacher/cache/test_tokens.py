@@ -180,6 +180,11 @@ WRONG = {
     "class": ({"indices": arrays()["indices"] + 60}, r"indices: expected classes from 0 to 89"),
     "twice": ({"indices": twice(arrays()["indices"])}, r"expected every class once"),
     "label": ({"label_log_probs": arrays()["label_log_probs"][::-1].copy()}, r"other text, another tokeniser"),
+    "logits": (
+        {name: arrays()[name] - arrays()["log_probs"].max() for name in ("log_probs", "label_log_probs")},
+        r"block 0, token 1: expected log_probs, .* with a total probability of 1, found .*: are these logits",
+    ),
+    "rest": ({"rest_log_probs": arrays()["rest_log_probs"] - 1}, r"with a total probability of 1, found 0\.\d+"),
 }
 
 

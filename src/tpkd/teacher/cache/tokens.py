@@ -33,6 +33,9 @@ Reader = Callable[[int, int], Mapping[str, Tensor]]
 LABEL_TOLERANCE = 1e-2
 """How far two log-probabilities of one token may be apart, relative where above one: a rounding to half precision."""
 
+TOTAL_TOLERANCE = 1e-4
+"""How far all that is said of a token may be from a total probability of 1 in single precision."""
+
 WRITTEN_AT_ONCE = 16
 """Blocks that are checked and stored together where a cache is written from arrays."""
 
@@ -294,7 +297,9 @@ def _checked(read: Reader, recipe: CacheRecipe, tokens: np.ndarray) -> Reader:
             check_top_k(top_k, recipe.num_classes, name=f"answers: blocks {start} to {stop - 1}")
         except ValueError as error:
             raise InputError(str(error)) from error
-        _check_labels(top_k, torch.from_numpy(tokens[start:stop, 1:]), start)
+        labels = torch.from_numpy(tokens[start:stop, 1:])
+        _check_labels(top_k, labels, start)
+        _check_totals(top_k, labels, start, recipe.num_classes)
         return columns
 
     return checked
@@ -316,6 +321,27 @@ def _check_labels(top_k: TopK, labels: Tensor, start: int) -> None:
             f"answers: block {start + row}, token {place + 1}: expected for the right token {int(labels[row, place])} "
             f"the log-probability that log_probs has, or less than all of them, found {said[row, place]:.4g}: answers "
             "about other text, another tokeniser or another packing"
+        )
+
+
+def _check_totals(top_k: TopK, labels: Tensor, start: int, num_classes: int) -> None:
+    """Kept classes, label and rest have all the probability: logits seldom do."""
+    assert top_k.label_log_probs is not None
+    assert top_k.rest_log_probs is not None
+    is_other = (top_k.indices >= 0) & (top_k.indices != labels.unsqueeze(-1))
+    others = top_k.log_probs.double().masked_fill(~is_other, -torch.inf)
+    given = torch.cat([others, top_k.label_log_probs.double().unsqueeze(-1)], dim=-1)
+    # Where no class is left out, whatever is given as their total counts as nothing.
+    rest = top_k.rest_log_probs.double().exp().masked_fill(is_other.sum(-1) + 1 >= num_classes, 0.0)
+    total = given.exp().sum(-1) + rest
+    rounding = max(TOTAL_TOLERANCE, 4 * torch.finfo(top_k.log_probs.dtype).eps)
+    wrong = (total - 1).abs() > rounding * (1 + (given.exp() * given.clamp(min=-1e4).abs()).sum(-1))
+    if wrong.any():
+        row, place = wrong.nonzero()[0].tolist()
+        raise InputError(
+            f"answers: block {start + row}, token {place + 1}: expected log_probs, label_log_probs and rest_log_probs "
+            f"with a total probability of 1, found {total[row, place]:.6g}: are these logits, or log-probabilities at "
+            "another temperature?"
         )
 
 
