@@ -82,7 +82,7 @@ class LanguageTask:
         self.kind, self.options = kind, options
         self.extra: dict[str, Any] = _without_cache(base)
         named = named_inputs(base)
-        self._packs_into = type(base).__name__ if named and POSITIONS not in named else None
+        self._ignores_positions = type(base).__name__ if named and POSITIONS not in named else None
         self._is_shift_checked = False
         if getattr(getattr(base, "config", None), "output_router_logits", False):
             raise InputError(
@@ -106,8 +106,8 @@ class LanguageTask:
     def targets(self, inputs: Mapping[str, Any]) -> Int[Tensor, "batch length"]:
         """What the logits of each position are compared with, -100 where with nothing."""
         if self.kind == "causal":
-            if POSITIONS in inputs and self._packs_into is not None:
-                raise InputError(_reads_as_one("student", self._packs_into))
+            if POSITIONS in inputs and self._ignores_positions is not None:
+                raise InputError(_reads_as_one("student", self._ignores_positions))
             if not self._is_shift_checked:
                 refuse_shifted_labels(inputs)
                 self._is_shift_checked = True

@@ -102,6 +102,26 @@ def test_prompts_are_not_learned(tmp_path):
     assert_close(step(tmp_path, student, data, teacher), expected, 1e-13)
 
 
+def test_of_a_conversation_the_assistant_alone_is_learned(tmp_path):
+    student, teacher = llama(0).double(), llama(1).double().eval()
+    talker = tokenizer()
+    talker.chat_template = (
+        "{% for message in messages %}{% if message.role == 'assistant' %}{% generation %}{{ message.content }}"
+        "{% endgeneration %}{% else %}{{ message.content }} {% endif %}{% endfor %}"
+    )
+    turns = [text.split(" ", 2) for text in texts()]
+    talks = [
+        [{"role": "user", "content": f"{a} {b}"}, {"role": "assistant", "content": rest}] for a, b, rest in turns
+    ]
+    seen, data = Gradients(), Dataset.from_dict({"messages": talks})
+    args = config(tmp_path, assistant_only_loss=True)
+    DistillationSFTTrainer(
+        copy.deepcopy(student), args, train_dataset=data, processing_class=talker, teacher=teacher, callbacks=[seen]
+    ).train()
+    spoken = [{"input_ids": text, "labels": text.clone().index_fill(0, torch.arange(2), -100)} for text in documents()]
+    assert_close(seen.steps[0], plain_step(student, teacher, spoken, tpkd_loss), 1e-13)
+
+
 def test_the_loss_of_labels_alone_is_that_of_trl(tmp_path):
     """With the objective `ce` nothing but the class has changed."""
     student = llama(0)
