@@ -110,9 +110,7 @@ def test_of_a_conversation_the_assistant_alone_is_learned(tmp_path):
         "{% endgeneration %}{% else %}{{ message.content }} {% endif %}{% endfor %}"
     )
     turns = [text.split(" ", 2) for text in texts()]
-    talks = [
-        [{"role": "user", "content": f"{a} {b}"}, {"role": "assistant", "content": rest}] for a, b, rest in turns
-    ]
+    talks = [[{"role": "user", "content": f"{a} {b}"}, {"role": "assistant", "content": rest}] for a, b, rest in turns]
     seen, data = Gradients(), Dataset.from_dict({"messages": talks})
     args = config(tmp_path, assistant_only_loss=True)
     DistillationSFTTrainer(
