@@ -6,6 +6,8 @@ The other checkout is a directory with `src/` and `benchmarks/` of another commi
 
 Each version runs in a process of its own, and they take turns at every case. What is printed is the ratio of their
 times, this version's over the other's, of lower quartiles and of minima: what the machine does meanwhile meets both.
+But not where its threads and its memory come to lie: a case can be a third slower in one of the processes for seconds,
+in either of them. `OMP_NUM_THREADS=1` leaves out the first; to believe a ratio, see it in several runs.
 """
 
 import argparse

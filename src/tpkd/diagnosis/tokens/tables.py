@@ -6,11 +6,11 @@ from tpkd.report.tables import Column, Row, Table, Traced
 GROUPS = {
     "by_position": ("place in the block", "By position in the block, counted from the first predicted token"),
     "by_frequency": ("right token occurs", "By frequency of the right token in this text"),
-    "by_confidence": ("teacher's probability", "By the teacher's confidence in the right token"),
+    "by_confidence": ("teacher gives", "By the teacher's confidence in the right token"),
 }
 """The heading of the first column and the caption of each table."""
 
-_COLUMNS = ("tokens", "loss", "teacher's loss", "agreement", "blocked", "left to learn", "price")
+_COLUMNS = ("tokens", "loss", "loss of teacher", "agree", "blocked", "left to learn", "price")
 
 
 def group_tables(record: TokenDiagnosis) -> tuple[Table, ...]:
